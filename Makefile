@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine: make demo, make test. Each sets up .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format clean
+.DEFAULT_GOAL := demo
+
+# The stamp is older than what it was made from: install again.
+.venv/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a few minutes and 6 GB, most of it torch"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: .venv/installed  ## train the four core losses on the embedded dataset and print the table
+	$(BIN)/harness run
+
+test: .venv/installed  ## every test
+	$(BIN)/pytest
+
+check: .venv/installed  ## format, lint, types and the fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow"
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,118 @@
+"""configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is one line."""
+
+import dataclasses
+import inspect
+import tomllib
+import typing
+from pathlib import Path
+from typing import Any
+
+import losses
+from harness.spec import SETTINGS, Dataset, Field, LossSpec, Protocol, UserError, unknown
+
+# Beside the package in a wheel, beside the package's folder in a checkout.
+_HERE = Path(__file__).parent
+CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"
+
+RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
+TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
+DEFAULTS = {"fold": "test", "seed": 0}
+
+
+def names(kind: str) -> list[str]:
+    """The datasets or protocols there are."""
+    return sorted(file.stem for file in (CONFIGS / kind).glob("*.toml"))
+
+
+def dataset(name: str) -> Dataset:
+    data = _read("datasets", name)
+    fields = {item.name: item for item in dataclasses.fields(Dataset)}
+    needed = {key for key, item in fields.items() if item.default is dataclasses.MISSING} - {"name"}
+    _check_keys(f"datasets/{name}.toml", data, needed, set(fields) - {"name"})
+    return Dataset(name=name, **{**data, "recall_at": tuple(data["recall_at"])})
+
+
+def protocol(name: str) -> Protocol:
+    data = _read("protocols", name)
+    where = f"protocols/{name}.toml"
+    needed = {"title", "source", "select", "train", "search"}
+    _check_keys(where, data, needed, needed | {"tuned"})
+    settable = set(SETTINGS) - set(RUN_SETTINGS)
+    _check_keys(f"{where} [train]", data["train"], settable, settable)
+    _check_keys(f"{where} [search]", data["search"], set(), set(TUNABLE))
+    return Protocol(
+        name=name,
+        title=data["title"],
+        source=data["source"],
+        select=data["select"],
+        settings={key: _setting(where, key, value) for key, value in data["train"].items()},
+        search={key: (float(low), float(high)) for key, (low, high) in data["search"].items()},
+        tuned=data.get("tuned", {}),
+    )
+
+
+def loss(name: str) -> LossSpec:
+    """What a registered loss says of itself; `-` stands for `_`. Imports torch."""
+    name = name.replace("-", "_")
+    if name not in losses.names():
+        raise unknown("loss", name, losses.names())
+    found = losses.get(name)
+    hints = typing.get_type_hints(found.__init__)
+    parameters = inspect.signature(found.__init__).parameters.values()
+    knobs = {
+        knob.name: Field.of(f"{name}.{knob.name}", hints[knob.name], knob.default)
+        for knob in parameters
+        if knob.kind is knob.KEYWORD_ONLY
+    }
+    return LossSpec(name, found.title, found.cite, found.version, knobs, found.space)
+
+
+def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """--set FIELD=VALUE and --set LOSS.KNOB=VALUE, as settings and as knobs by loss."""
+    settings: dict[str, Any] = {}
+    knobs: dict[str, dict[str, Any]] = {}
+    by_name = {one.name: one for one in chosen}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise UserError(f"--set {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
+        owner, dot, knob = key.strip().rpartition(".")
+        owner = owner.replace("-", "_")
+        if not dot:
+            if knob not in SETTINGS:
+                raise unknown("setting", knob, SETTINGS)
+            settings[knob] = SETTINGS[knob].parse(value)
+        elif owner not in by_name:
+            raise unknown(f"loss in this run (--set {assignment})", owner, by_name)
+        elif knob not in by_name[owner].knobs:
+            raise unknown(f"knob of {owner}", knob, by_name[owner].knobs)
+        else:
+            knobs.setdefault(owner, {})[knob] = by_name[owner].knobs[knob].parse(value)
+    return settings, knobs
+
+
+def _read(kind: str, name: str) -> dict[str, Any]:
+    if name not in names(kind):
+        raise unknown(kind.removesuffix("s"), name, names(kind))
+    file = CONFIGS / kind / f"{name}.toml"
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{file}: {error}") from None
+
+
+def _check_keys(where: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:
+    for key in data:
+        if key not in allowed:
+            raise UserError(f"{where}: {unknown('key', key, sorted(allowed))}")
+    if missing := needed - set(data):
+        raise UserError(f"{where}: missing {', '.join(sorted(missing))}")
+
+
+def _setting(where: str, key: str, value: Any) -> Any:
+    """A TOML value; TOML has no null, so an optional one is written "none"."""
+    one = SETTINGS[key]
+    try:
+        return None if one.optional and value == "none" else one.check(value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None

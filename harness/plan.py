@@ -1,0 +1,154 @@
+"""Experiment -> trials: seeded random search on validation classes, final seeds on test classes, the baselines."""
+
+import random
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.config import DEFAULTS, TUNABLE
+from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, unknown
+from losses.space import Range
+
+BASELINE = "none"  # the loss of the two baselines
+
+# Nothing of how a loss is trained is part of a baseline, so that every experiment on the data shares it.
+IDLE: Mapping[str, Any] = {
+    **{"augment": "none", "classes_per_batch": 1, "samples_per_class": 1, "freeze_bn": False},
+    **{"pretrain_epochs": 0, "pretrain_lr": 1.0, "pretrain_batch": 2, "epochs": 0, "lr": 1.0},
+    **{"weight_decay": 0.0, "head_lr_factor": 1.0, "schedule": "drops", "drops": ()},
+}
+# The raw-pixel baseline is small enough for any dataset.
+PIXELS: Mapping[str, Any] = {
+    "backbone": "pixels",
+    "weights": "none",
+    "dim": None,
+    "layer_norm": False,
+    "resize": 32,
+    "crop": 32,
+}
+
+
+def search(experiment: Experiment) -> list[Trial]:
+    """`trials` configurations for each loss, drawn before anything runs: the same request names the same trials.
+
+    Draw i does not depend on how many are asked for. What the user set is not searched.
+    """
+    return [
+        trial(experiment, loss, _draw(experiment, loss, number), fold="val0")
+        for loss in experiment.losses
+        for number in range(experiment.trials)
+    ]
+
+
+def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> list[Trial]:
+    """`seeds` runs of each loss with its chosen values; without a search these are the protocol's own.
+
+    A loss none of whose search trials succeeded is left out: there is nothing honest to run it with.
+    """
+    first = experiment.settings.get("seed", DEFAULTS["seed"])
+    return [
+        trial(experiment, loss, chosen.get(loss.name, {}), seed=first + number)
+        for loss in experiment.losses
+        if loss.name in chosen or not experiment.trials
+        for number in range(experiment.seeds)
+    ]
+
+
+def baselines(experiment: Experiment) -> list[Trial]:
+    """Raw pixels once; the untrained network once, or for each seed where a part of it is random."""
+    first = experiment.settings.get("seed", DEFAULTS["seed"])
+    network = [_baseline(experiment, seed=first + number) for number in range(experiment.seeds)]
+    random_part = network[0].dim is not None or network[0].weights == "none"
+    return [_baseline(experiment, **PIXELS, seed=DEFAULTS["seed"]), *(network if random_part else network[:1])]
+
+
+def best(results: Iterable[Result], metric: str) -> dict[str, dict[str, Any]]:
+    """Of each loss the values of its best search trial, on validation classes. Equal scores: the first id."""
+    ranked: dict[str, Result] = {}
+    for result in sorted(results, key=lambda one: one.id):
+        held = ranked.get(result.trial.loss)
+        if held is None or result.metrics[metric] > held.metrics[metric]:
+            ranked[result.trial.loss] = result
+    return {name: values_of(result.trial) for name, result in ranked.items()}
+
+
+def values_of(one: Trial) -> dict[str, Any]:
+    """What search may have chosen: knobs and tunable settings."""
+    return {**one.knobs, **{name: getattr(one, name) for name in TUNABLE}}
+
+
+def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
+    """One trial of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the user's,
+    `fixed`."""
+    tuned = _tuned(experiment, loss)
+    layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]
+    layers.append(experiment.knobs.get(loss.name, {}))
+    knobs = {name: value for layer in layers for name, value in layer.items() if name in loss.knobs}
+    settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in TUNABLE}
+    return _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
+
+
+def _baseline(experiment: Experiment, **fixed: Any) -> Trial:
+    return _trial(experiment, BASELINE, 1, {}, {}, {**IDLE, **fixed})
+
+
+def _trial(
+    experiment: Experiment,
+    loss: str,
+    version: int,
+    knobs: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+) -> Trial:
+    dataset, protocol = experiment.dataset, experiment.protocol
+    return Trial(
+        dataset=dataset.name,
+        dataset_version=dataset.version,
+        fingerprint=dataset.fingerprint,
+        protocol=protocol.name,
+        loss=loss,
+        loss_version=version,
+        knobs=dict(knobs),
+        **{**DEFAULTS, **protocol.settings, **settings, **experiment.settings, **fixed},
+    )
+
+
+def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
+    """The protocol's values for this loss on this dataset, their names checked."""
+    protocol, dataset = experiment.protocol, experiment.dataset.name
+    values = protocol.values(dataset, loss.name)
+    for name in values:
+        if name not in loss.knobs and name not in TUNABLE:
+            where = f"protocols/{protocol.name}.toml [tuned.{dataset}.{loss.name}]"
+            raise UserError(f"{where}: {unknown('knob', name, [*loss.knobs, *TUNABLE])}")
+    return values
+
+
+def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
+    """Draw `number` from the loss's space and the protocol's ranges, in a fixed order of names."""
+    rng = random.Random(f"{loss.name}:{number}")
+    ranges = {name: Range(low, high, log=True) for name, (low, high) in experiment.protocol.search.items()}
+    space = {**loss.space, **ranges}
+    return {name: space[name].sample(rng) for name in sorted(space)}
+
+
+def command(one: Trial, protocol: Protocol) -> str:
+    """The `harness run` that makes this trial: what differs from the protocol, and every knob."""
+    usual = {**DEFAULTS, **protocol.settings, **protocol.values(one.dataset, one.loss)}
+    settings = [name for name in SETTINGS if getattr(one, name) != usual.get(name, DEFAULTS.get(name))]
+    if one.loss == BASELINE:
+        fixed = {*IDLE, *(PIXELS if one.backbone == PIXELS["backbone"] else ())}
+        settings = [name for name in settings if name not in fixed]
+    words = ["harness", "run", "--losses", one.loss, "--dataset", one.dataset, "--protocol", one.protocol]
+    for name in settings:
+        words += ["--set", f"{name}={written(getattr(one, name))}"]
+    for name, value in one.knobs.items():
+        words += ["--set", f"{one.loss}.{name}={written(value)}"]
+    return shlex.join(words)
+
+
+def written(value: Any) -> str:
+    """A value as --set reads it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

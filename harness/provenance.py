@@ -1,0 +1,70 @@
+"""Where a number comes from: versions, commit, machine."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import harness
+from harness.backbones import packaged
+from harness.spec import Trial
+
+PACKAGES = ("torch", "torchvision", "timm", "numpy")
+
+
+def gather(trial: Trial, device: torch.device) -> dict[str, Any]:
+    return {
+        "harness": harness.__version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "node": platform.node(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
+        "threads": torch.get_num_threads(),
+        "weights_sha256": packaged.sha256(trial.backbone) if trial.weights == "package" else None,
+        "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def commit() -> str | None:
+    """The checkout's commit, with a + if files differ from it; None for an installed package."""
+    here = Path(__file__).resolve().parent.parent
+    if not (here / ".git").exists():
+        return None
+    try:
+        head = _git(here, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(here, "status", "--porcelain", "--", "harness", "losses", "configs") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+@cache
+def _cpu() -> str:
+    """The processor's name, where Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "cpu"

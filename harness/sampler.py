@@ -1,0 +1,75 @@
+"""P classes x K images a batch."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+
+class Balanced:
+    """Batches of P classes with K images each.
+
+    Every class has its turn before one comes again, and every image of a class before one comes again; no class
+    and no image is twice in a batch. A class with fewer than K images gives what it has, so a batch may be smaller
+    than P x K. An epoch is as many batches as hold the dataset once, and at least one turn of every class.
+    """
+
+    def __init__(self, labels: Tensor, classes: int, samples: int) -> None:
+        self.members = [(labels == label).nonzero().squeeze(1) for label in range(int(labels.max()) + 1)]
+        self.classes = min(classes, len(self.members))
+        self.samples = samples
+        images, turns = -(-len(labels) // (classes * samples)), -(-len(self.members) // self.classes)
+        self.batches = max(images, turns)
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """The batches of one epoch, as indices into the labels."""
+
+        def shuffle(items: Tensor) -> Callable[[], list[int]]:
+            return lambda: items[torch.randperm(len(items), generator=generator)].tolist()
+
+        turns = Turns(shuffle(torch.arange(len(self.members))))
+        images = [Turns(shuffle(members)) for members in self.members]
+        for _ in range(self.batches):
+            chosen = turns.draw(self.classes)
+            yield torch.tensor(
+                [image for label in chosen for image in images[label].draw(min(self.samples, len(self.members[label])))]
+            )
+
+
+class Turns:
+    """An endless shuffled queue: each item once a round, and a draw never holds an item twice."""
+
+    def __init__(self, shuffle: Callable[[], list[int]]) -> None:
+        self.shuffle = shuffle
+        self.queue: list[int] = []
+
+    def draw(self, count: int) -> list[int]:
+        if len(self.queue) >= count:
+            drawn, self.queue = self.queue[:count], self.queue[count:]
+            return drawn
+        # What is left of this round, filled up from the next one with items that are not in the draw yet.
+        drawn, fresh = self.queue, self.shuffle()
+        held = set(drawn)
+        drawn = drawn + [item for item in fresh if item not in held][: count - len(drawn)]
+        held = set(drawn) - held
+        self.queue = [item for item in fresh if item not in held]
+        return drawn
+
+
+class Shuffled:
+    """Plain batches for pre-training: every image once an epoch, in random order; a last short batch is left out."""
+
+    def __init__(self, images: int, batch: int) -> None:
+        self.images = images
+        self.batch = min(batch, images)
+
+    def __len__(self) -> int:
+        return self.images // self.batch
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Tensor]:
+        order = torch.randperm(self.images, generator=generator)
+        for step in range(len(self)):
+            yield order[step * self.batch : (step + 1) * self.batch]

@@ -1,0 +1,334 @@
+"""The nouns: Dataset, Protocol, LossSpec, Experiment, Trial, Result, Failure. Plain frozen values, no torch."""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1  # of a stored result
+
+Metrics = Mapping[str, float]
+
+
+class UserError(Exception):
+    """Something the user can mend: one line saying what, where and what is allowed. The CLI prints it and exits 2."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    """The one way to say that a name is not known: the nearest match, then all that is allowed."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" did you mean {near[0]!r}?" if near else ""
+    return UserError(f"no {what} named {name!r};{hint} Known: {', '.join(known) or 'none'}")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named value a user may set: a field of a trial or a knob of a loss, with its type and what is allowed."""
+
+    name: str
+    kind: type  # int, float, bool, str, or tuple (of ints)
+    default: Any = dataclasses.MISSING
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+    least: float | None = None
+    more_than: float | None = None
+
+    @classmethod
+    def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
+        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None` or Literal[...]."""
+        optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
+        if optional:
+            (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+        if typing.get_origin(hint) is Literal:
+            choices = typing.get_args(hint)
+            return cls(name, type(choices[0]), default, choices, optional, **limits)
+        return cls(name, typing.get_origin(hint) or hint, default, (), optional, **limits)
+
+    @property
+    def allowed(self) -> str:
+        """In words, for error messages and listings."""
+        if self.choices:
+            words = " | ".join(str(choice) for choice in self.choices)
+        else:
+            words = {
+                int: "a whole number",
+                float: "a number",
+                bool: "true | false",
+                str: "text",
+                tuple: "whole numbers like 30,50",
+            }[self.kind]
+            if self.least is not None:
+                words += f" of at least {self.least:g}"
+            if self.more_than is not None:
+                words += f" above {self.more_than:g}"
+        return words + (" or none" if self.optional else "")
+
+    def parse(self, text: str) -> Any:
+        """The value a user wrote on the command line."""
+        word = text.strip()
+        if self.optional and word.lower() == "none":
+            return None
+        try:
+            if self.kind is bool:
+                return {"true": True, "false": False, "1": True, "0": False}[word.lower()]
+            if self.kind is tuple:
+                return self.check(tuple(int(part) for part in word.split(",") if part))
+            return self.check(self.kind(word))
+        except (ValueError, KeyError):
+            raise UserError(f"{self.name}={text}: allowed is {self.allowed}") from None
+
+    def check(self, value: Any) -> Any:
+        """The value in its proper type, or a UserError."""
+        if value is None and self.optional:
+            return None
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if self.kind is tuple and isinstance(value, list):
+            value = tuple(value)
+        right = isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool))
+        if right and self.kind is tuple:
+            right = all(isinstance(item, int) for item in value)
+        if right and self.kind in (int, float):
+            right = (
+                math.isfinite(value)
+                and (self.least is None or value >= self.least)
+                and (self.more_than is None or value > self.more_than)
+            )
+        if not right or (self.choices and value not in self.choices):
+            raise UserError(f"{self.name}={value}: allowed is {self.allowed}")
+        return value
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as configs/datasets/<name>.toml describes it."""
+
+    name: str
+    title: str
+    cite: str
+    version: int
+    layout: str
+    sha256: str
+    split_seed: int
+    train_classes: int
+    test_classes: int
+    train_images: int
+    test_images: int
+    recall_at: tuple[int, ...]
+    protocol: str  # the default one
+    note: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        return self.sha256[:12]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol as configs/protocols/<name>.toml describes it: the settings every loss shares, and what selects."""
+
+    name: str
+    title: str
+    source: str
+    select: str  # the metric that chooses among search trials, on validation classes
+    settings: Mapping[str, Any]
+    search: Mapping[str, tuple[float, float]]  # lr and weight_decay, drawn uniformly in the logarithm
+    tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
+
+    def values(self, dataset: str, loss: str) -> dict[str, Any]:
+        """What the protocol gives for one loss on one dataset: knobs, lr, weight_decay."""
+        return {key: value for key, value in self.tuned.get(dataset, {}).get(loss, {}).items() if key != "source"}
+
+
+@dataclass(frozen=True)
+class LossSpec:
+    """What the planner needs to know of a loss, as data."""
+
+    name: str
+    title: str
+    cite: str
+    version: int
+    knobs: Mapping[str, Field]
+    space: Mapping[str, Any]  # knob -> Range | Choice
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What `harness run` was asked for."""
+
+    dataset: Dataset
+    protocol: Protocol
+    losses: tuple[LossSpec, ...]
+    trials: int = 0
+    seeds: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)  # --set epochs=4
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set group.anchors=1
+
+
+def _setting(**limits: Any) -> Any:
+    return field(metadata={"settable": True, **limits})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A complete description of one training run. Its hash is its name."""
+
+    dataset: str
+    dataset_version: int
+    fingerprint: str
+    protocol: str
+    loss: str  # "none" for the baselines
+    loss_version: int
+    knobs: Mapping[str, Any]
+
+    fold: Literal["val0", "val1", "val2", "val3", "test"] = _setting()
+    seed: int = _setting(least=0)
+
+    backbone: str = _setting()  # a timm name, or "pixels" for the raw-pixel baseline
+    weights: Literal["package", "none"] = _setting()
+    dim: int | None = _setting(least=1)  # None: the backbone's own width
+    pooling: Literal["avg", "max", "avgmax"] = _setting()
+    layer_norm: bool = _setting()  # without affine, before the embedding
+    freeze_bn: bool = _setting()
+
+    resize: int = _setting(least=1)
+    crop: int = _setting(least=1)
+    augment: Literal["none", "drawings"] = _setting()
+    classes_per_batch: int = _setting(least=1)
+    samples_per_class: int = _setting(least=1)
+
+    pretrain_epochs: int = _setting(least=0)
+    pretrain_lr: float = _setting(more_than=0)
+    pretrain_batch: int = _setting(least=2)
+
+    epochs: int = _setting(least=0)
+    lr: float = _setting(more_than=0)
+    weight_decay: float = _setting(least=0)
+    head_lr_factor: float = _setting(more_than=0)  # for the embedding layer and what the loss owns
+    schedule: Literal["drops", "one-cycle"] = _setting()
+    drops: tuple[int, ...] = _setting()  # epochs after which lr is multiplied by 0.1
+    precision: Literal["fp32", "amp"] = _setting()  # amp has an effect on CUDA only
+
+    @property
+    def id(self) -> str:
+        """First 12 hex digits of the sha256 of its canonical JSON."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """What people see: group-emoji-val0-1f2e3d4c5b6a."""
+        what = self.backbone if self.loss == "none" else self.loss
+        return f"{what}-{self.dataset}-{self.fold}-{self.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        data["drops"] = list(self.drops)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Trial":
+        names = {item.name for item in dataclasses.fields(cls)}
+        if set(data) != names:
+            raise ValueError(f"not a trial: fields {', '.join(sorted(names ^ set(data)))} are missing or unknown")
+        trial = cls(**{**data, "drops": tuple(data["drops"])})
+        for name, one in SETTINGS.items():
+            one.check(getattr(trial, name))
+        return trial
+
+
+_HINTS = typing.get_type_hints(Trial)
+SETTINGS: Mapping[str, Field] = {
+    item.name: Field.of(
+        item.name,
+        _HINTS[item.name],
+        dataclasses.MISSING,
+        **{key: limit for key, limit in item.metadata.items() if key != "settable"},
+    )
+    for item in dataclasses.fields(Trial)
+    if "settable" in item.metadata
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one trial gave. Written once; metrics are unrounded fractions."""
+
+    trial: Trial
+    title: str
+    cite: str
+    metrics: Metrics
+    conventions: Mapping[str, str]  # how metrics that have several definitions were computed
+    curve: tuple[Mapping[str, float], ...]  # one row an epoch
+    seconds: Mapping[str, float]  # "train" leaves evaluation out, "total" does not
+    parameters: int
+    provenance: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return self.trial.id
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Result":
+        """Raises ValueError for what is not a result of ours."""
+        if not isinstance(data, dict) or "schema" not in data:
+            raise ValueError("not a result of this harness")
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
+        try:
+            fields = {item.name: data[item.name] for item in dataclasses.fields(cls)}
+            result = cls(**{**fields, "trial": Trial.from_json(fields["trial"]), "curve": tuple(fields["curve"])})
+            finite = all(math.isfinite(value) for value in result.metrics.values())
+        except (KeyError, TypeError, AttributeError, UserError) as error:
+            raise ValueError(f"not a result of this harness: {error}") from None
+        if not finite:
+            raise ValueError("a metric is not a finite number")
+        if data.get("id") != result.id:
+            raise ValueError(f"its trial hashes to {result.id}, not to its id {data.get('id')}")
+        return result
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that raised: the one line to show, and the whole story."""
+
+    trial: Trial
+    error: str
+    traceback: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "id": self.trial.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a running trial is. `step == steps` closes an epoch."""
+
+    stage: str  # "pretrain" | "train" | "evaluate"
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    images_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker gets: it never reads configs/."""
+
+    trial: Trial
+    dataset: Dataset
+    artifacts: str  # a folder for what trials share, such as pre-trained weights
+    threads: int | None = None  # None: torch's own choice

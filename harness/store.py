@@ -1,0 +1,146 @@
+"""Results on disk: one JSON a trial, written once, found by the trial's id."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.spec import Failure, Result, Trial, UserError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Store:
+    """runs/<dataset>/<loss>/<id>.json under a folder; failures/ beside it.
+
+    Append-only: a result is written to a temporary file, synced, and linked to its name, which fails if the name
+    is taken. So two writers never mix, and what is there is whole.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    def prepare(self) -> None:
+        """A UserError now, not after the first hours of training, where the folder cannot be written."""
+        try:
+            (self.root / "runs").mkdir(parents=True, exist_ok=True)
+            probe = self.root / "runs" / f".{uuid.uuid4().hex}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise UserError(f"cannot write results to {self.root}: {error.strerror or error}") from None
+
+    def path(self, trial: Trial) -> Path:
+        return self.root / "runs" / trial.dataset / trial.loss / f"{trial.id}.json"
+
+    def put(self, result: Result, *, replace: bool = False) -> bool:
+        """Write a result; False if its id was there already, which keeps the one that is."""
+        target = self.path(result.trial)
+        part = _write_part(target, result.to_json())
+        try:
+            if replace:
+                os.replace(part, target)
+            else:
+                os.link(part, target)
+        except FileExistsError:
+            return False
+        finally:
+            part.unlink(missing_ok=True)
+            self.failure_path(result.trial).unlink(missing_ok=True)
+        return True
+
+    def failure_path(self, trial: Trial) -> Path:
+        return self.root / "failures" / trial.dataset / trial.loss / f"{trial.id}.json"
+
+    def put_failure(self, failure: Failure) -> Path:
+        """The latest failure of a trial replaces an earlier one; a result removes it."""
+        target = self.failure_path(failure.trial)
+        os.replace(_write_part(target, failure.to_json()), target)
+        return target
+
+    def get(self, trial: Trial) -> Result | None:
+        """The stored result of a trial; a UserError where its file is there but cannot be read."""
+        file = self.path(trial)
+        if not file.exists():
+            return None
+        try:
+            return read(file)
+        except ValueError as error:
+            raise UserError(f"{file}: {error}; remove it with: harness rm {trial.id}") from None
+
+    def missing(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those not stored yet, each once, in order."""
+        unique = {trial.id: trial for trial in trials}
+        return [trial for trial in unique.values() if self.get(trial) is None]
+
+    def files(self) -> Iterator[Path]:
+        """Every result file, readable or not."""
+        return (file for file in sorted(self.root.glob("runs/*/*/*.json")))
+
+    def results(self) -> tuple[list[Result], list[str]]:
+        """All results, and a line for each file that is not one."""
+        found, problems = [], []
+        for file in self.files():
+            try:
+                found.append(read(file))
+            except ValueError as error:
+                problems.append(f"{file}: {error}; skipped")
+        return found, problems
+
+    def find(self, prefix: str) -> Path:
+        """The file of the one result whose id begins with `prefix`."""
+        files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
+        if not files:
+            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()][:20])
+        if len(files) > 1:
+            raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")
+        return files[0]
+
+
+def frame(results: Iterable[Result]) -> "pd.DataFrame":
+    """The long table: a row a metric of a result."""
+    import pandas as pd
+
+    rows = []
+    for result in results:
+        trial = result.trial.to_json()
+        trial["knobs"] = json.dumps(trial["knobs"], sort_keys=True)
+        trial["drops"] = ",".join(str(epoch) for epoch in trial["drops"])
+        fixed = {"id": result.id, "title": result.title, "cite": result.cite, **trial}
+        fixed |= {"parameters": result.parameters, "seconds": result.seconds["total"]}
+        rows += [{**fixed, "metric": metric, "value": value} for metric, value in result.metrics.items()]
+    return pd.DataFrame(rows)
+
+
+def read(file: Path) -> Result:
+    """One stored result; ValueError says why it is none."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error}), perhaps cut short") from None
+    return Result.from_json(data)
+
+
+def _write_part(target: Path, data: dict[str, Any]) -> Path:
+    """A synced temporary file beside the target. A disk that refuses is an error that stops the command."""
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("w", encoding="utf-8") as stream:
+            json.dump(data, stream, indent=1, sort_keys=True, allow_nan=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UserError(f"cannot write {target}: {error.strerror or error}") from None
+    return part

@@ -1,0 +1,272 @@
+"""Stored results -> the paper's layout -> Markdown, LaTeX or CSV. Imports neither torch nor ray."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from harness import plan
+from harness.config import RUN_SETTINGS, TUNABLE
+from harness.plan import BASELINE
+from harness.spec import SETTINGS, Result, unknown
+from harness.store import frame
+
+PIXELS = plan.PIXELS["backbone"]
+SHARED = [name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE)]  # what fairness wants equal
+FORMATS = ("markdown", "latex", "csv")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mean over seeds and the half width of its 95 % interval: fractions, None with a single seed."""
+
+    mean: float
+    half: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    cite: str
+    seeds: int
+    cells: Mapping[str, Cell]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One dataset, one protocol, one backbone."""
+
+    dataset: str
+    protocol: str
+    backbone: str
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def slug(self) -> str:
+        return f"{self.dataset}-{self.protocol}-{self.backbone}".replace("/", "-")
+
+    @property
+    def caption(self) -> str:
+        counts = sorted({row.seeds for row in self.rows})
+        several = len(counts) > 1 or counts[0] > 1
+        spread = "to".join(f" {count} " for count in sorted({counts[0], counts[-1]})).strip()
+        how = f"mean ± 95 % interval over {spread} seeds" if several else "1 seed"
+        return f"Test classes, percent, {how}; best in bold."
+
+
+def render(results: list[Result], form: str, metrics: Sequence[str] = ()) -> dict[str, str]:
+    """File name -> text: a table each, or for csv the long frame of all of them."""
+    tables = build(results, metrics)
+    if form == "csv":
+        return {"results.csv": frame(results).to_csv(index=False)}
+    write, ending = {"markdown": (markdown, "md"), "latex": (latex, "tex")}[form]
+    return {f"{table.slug}.{ending}": write(table) for table in tables}
+
+
+def select(results: Iterable[Result], **keep: str | None) -> list[Result]:
+    """Results on test classes, filtered by dataset, protocol and backbone where a value is given."""
+    final = [result for result in results if result.trial.fold == "test"]
+    for field, value in keep.items():
+        if value is not None:
+            final = _filter(final, field, value)
+    return final
+
+
+def build(final: Iterable[Result], metrics: Sequence[str] = ()) -> list[Table]:
+    """Datasets, protocols and backbones come in tables of their own; the raw-pixel baseline, which has no
+    backbone, stands in each table of its dataset and protocol."""
+    tables = []
+    for (dataset, protocol), group in groupby(sorted(final, key=_where), key=_where):
+        members = list(group)
+        pixels = [one for one in members if one.trial.backbone == PIXELS]
+        for backbone in sorted({one.trial.backbone for one in members} - {PIXELS}) or [PIXELS]:
+            chosen = pixels + [one for one in members if one.trial.backbone == backbone != PIXELS]
+            columns = _columns(chosen, metrics)
+            tables.append(Table(dataset, protocol, backbone, columns, _rows(chosen, columns)))
+    return tables
+
+
+def _where(result: Result) -> tuple[str, str]:
+    return result.trial.dataset, result.trial.protocol
+
+
+def _filter(results: list[Result], field: str, value: str) -> list[Result]:
+    known = sorted({getattr(one.trial, field) for one in results})
+    if value not in known:
+        raise unknown(f"{field} with results", value, known)
+    kept = (value, PIXELS) if field == "backbone" else (value,)
+    return [one for one in results if getattr(one.trial, field) in kept]
+
+
+def _columns(results: list[Result], asked: Sequence[str]) -> tuple[str, ...]:
+    """What was asked for, else the paper's: Recall@K and NMI."""
+    known = {name for one in results for name in one.metrics}
+    for name in asked:
+        if name not in known:
+            raise unknown("metric", name, sorted(known, key=_metric_order))
+    return tuple(asked) or tuple(n for n in sorted(known, key=_metric_order) if n.startswith("R@") or n == "NMI")
+
+
+def _metric_order(name: str) -> tuple[int, int, str]:
+    """R@1, R@2, R@10, then the others alphabetically."""
+    return (0, int(name[2:]), "") if name.startswith("R@") else (1, 0, name)
+
+
+def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
+    """A row a configuration, seeds joined; the baselines first, then the losses by name."""
+    ordered = sorted(results, key=_order)
+    groups = [list(group) for _, group in groupby(ordered, key=_order)]
+    usual = _usual(groups)
+    return tuple(
+        Row(
+            label=group[0].title + _distinction(group[0], [other[0] for other in groups]),
+            cite=group[0].cite,
+            seeds=len(group),
+            cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
+            notes=_differences(group[0], usual),
+        )
+        for group in groups
+    )
+
+
+def _order(result: Result) -> tuple[bool, bool, str, str]:
+    trial = result.trial
+    configuration = {key: value for key, value in trial.to_json().items() if key != "seed"}
+    return trial.loss != BASELINE, trial.backbone != PIXELS, trial.loss, repr(sorted(configuration.items()))
+
+
+def _usual(groups: list[list[Result]]) -> dict[str, Any]:
+    """The value most losses have for each setting they ought to share."""
+    trials = [group[0].trial for group in groups if group[0].trial.loss != BASELINE]
+    return {name: Counter(getattr(t, name) for t in trials).most_common(1)[0][0] for name in SHARED} if trials else {}
+
+
+def _differences(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings in which a loss's row was not trained as the others were."""
+    if result.trial.loss == BASELINE:
+        return ()
+    return tuple(
+        f"{name} = {getattr(result.trial, name)}, others {value}"
+        for name, value in usual.items()
+        if getattr(result.trial, name) != value
+    )
+
+
+def _distinction(result: Result, rows: list[Result]) -> str:
+    """Where a loss has several rows: the knobs and rates that tell them apart."""
+
+    def values(one: Result) -> dict[str, Any]:
+        return {**{name: getattr(one.trial, name) for name in TUNABLE}, **one.trial.knobs}
+
+    relatives = [values(one) for one in rows if one.trial.loss == result.trial.loss]
+    mine = values(result)
+    different = [name for name in mine if any(other.get(name) != mine[name] for other in relatives)]
+    return f" ({', '.join(f'{name} = {mine[name]}' for name in different)})" if different else ""
+
+
+def _cell(values: list[float]) -> Cell:
+    if not values:
+        return Cell(math.nan, None)
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return Cell(mean, None)
+    from scipy.stats import t  # slow to import, and needed only here
+
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return Cell(mean, float(t.ppf(0.975, len(values) - 1)) * deviation / math.sqrt(len(values)))
+
+
+def markdown(table: Table) -> str:
+    from tabulate import tabulate
+
+    marks, notes = _footnotes(table)
+    body = _body(table, lambda text: f"**{text}**", " ± ")
+    labels = [_markdown_escape(row.label) + mark for row, mark in zip(table.rows, marks, strict=True)]
+    lines = tabulate(
+        [[label, *cells] for label, cells in zip(labels, body, strict=True)],
+        headers=["Loss", *table.metrics],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["left"] + ["right"] * len(table.metrics),
+    )
+    title = f"### {table.dataset} · {table.protocol} · {table.backbone}"
+    return "\n\n".join([title, lines, table.caption, *map(_markdown_escape, notes)]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """A booktabs table; the document needs \\usepackage{booktabs}."""
+    marks, notes = _footnotes(table)
+    body = _body(table, lambda text: f"\\textbf{{{text}}}", " $\\pm$ ")
+    rows = []
+    for row, mark, cells in zip(table.rows, marks, body, strict=True):
+        rows.append(" & ".join([latex_escape(row.label) + (f"$^{{{mark}}}$" if mark else ""), *cells]) + r" \\")
+        rows += [r"\midrule"] if row is _last_baseline(table) else []
+    where = latex_escape(f"{table.dataset}, protocol {table.protocol}, {table.backbone}. {table.caption}")
+    caption = " ".join([where, *(latex_escape(note) for note in notes)]).replace("±", r"$\pm$")
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.metrics)}@{{}}}}",
+        r"\toprule",
+        " & ".join(["Loss", *map(latex_escape, table.metrics)]) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{tab:{''.join(c if c.isalnum() else '-' for c in table.slug)}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _last_baseline(table: Table) -> Row | None:
+    """The row under which a rule separates what was measured for comparison from the losses."""
+    ours = [row for row in table.rows if not row.cite]
+    return ours[-1] if ours and len(ours) < len(table.rows) else None
+
+
+def _body(table: Table, bold: Callable[[str], str], plus_minus: str) -> list[list[str]]:
+    """Percent with one decimal: the last line where a metric is a fraction."""
+    means = {name: [row.cells[name].mean for row in table.rows] for name in table.metrics}
+    best = {name: max((mean for mean in means[name] if not math.isnan(mean)), default=None) for name in table.metrics}
+
+    def render(name: str, cell: Cell) -> str:
+        if math.isnan(cell.mean):
+            return "-"
+        text = f"{100 * cell.mean:.1f}"
+        text = bold(text) if cell.mean == best[name] else text
+        return text if cell.half is None else f"{text}{plus_minus}{100 * cell.half:.1f}"
+
+    return [[render(name, row.cells[name]) for name in table.metrics] for row in table.rows]
+
+
+def _footnotes(table: Table) -> tuple[list[str], list[str]]:
+    """A mark for each row that has notes, and the notes."""
+    marks: list[str] = []
+    notes: list[str] = []
+    for row in table.rows:
+        marks.append(f"[{len(notes) + 1}]" if row.notes else "")
+        if row.notes:
+            notes.append(f"[{len(notes) + 1}] Trained otherwise: {'; '.join(row.notes)}.")
+    return marks, notes
+
+
+def _markdown_escape(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}<>|#" else c for c in text.replace("\n", " "))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def latex_escape(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in text.replace("\n", " "))

@@ -1,0 +1,143 @@
+"""The Group Loss: labels of a batch refined together by replicator dynamics."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from losses.base import Choice, Loss, Range, squared_distances, unit
+
+EPS = 1e-12  # the released code's floor inside the logarithm
+
+
+class Group(Loss):
+    """Classification of a whole batch at once (Elezi et al., sections 3.1 to 3.4 and Algorithm 1).
+
+    X(0) = softmax(logits / temperature) with one-hot rows for `anchors` random samples of each class;
+    X(t+1) = Q^-1 [X(t) * (W X(t))], `steps` times; L = mean over the batch of -log X(T)_y.
+
+    W is the similarity of the embeddings: negative entries set to 0 (`clamp`) or all entries raised by the most
+    negative one (`shift`); a zero diagonal. Knobs default to the paper's text and, where it gives no value
+    (steps, temperature, anchors, bias), to the released code for CUB-200-2011. The released code moreover keeps
+    the diagonal (`zero_diagonal=False`) and adds the cross-entropy of the raw logits (`cross_entropy=1`). As
+    there, anchors stay in the mean, where they add nothing.
+
+    `classes="batch"` keeps only the columns of classes in the batch (supplement, "large number of classes").
+    `objective="kl"` is the mean of KL(X_i || X_j) over ordered pairs of one class (supplement, "alternative loss
+    formulation"). The bandwidth of `similarity="gaussian"`, exp(-d2 / s), is not given: s is the batch's mean d2.
+    """
+
+    title = "Group Loss"
+    cite = "Elezi et al., ECCV 2020"
+    space = {
+        "anchors": Choice(0, 1, 2, 3),
+        "temperature": Range(1.0, 100.0, log=True),
+        "cross_entropy": Choice(0.0, 1.0),
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        anchors: int = 2,
+        steps: int = 1,
+        temperature: float = 24.0,
+        similarity: Literal["pearson", "cosine", "gaussian"] = "pearson",
+        negatives: Literal["clamp", "shift"] = "clamp",
+        zero_diagonal: bool = True,
+        cross_entropy: float = 0.0,
+        classes: Literal["all", "batch"] = "all",
+        objective: Literal["cross_entropy", "kl"] = "cross_entropy",
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.anchors = anchors
+        self.steps = steps
+        self.temperature = temperature
+        self.similarity = similarity
+        self.negatives = negatives
+        self.zero_diagonal = zero_diagonal
+        self.cross_entropy = cross_entropy
+        self.classes = classes
+        self.objective = objective
+        self.classifier = nn.Linear(dim, num_classes, bias=bias)
+
+    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+        """`anchors`, a boolean (n,), names the anchor samples; without it they are drawn."""
+        weight: Tensor = self.classifier.weight
+        bias: Tensor | None = self.classifier.bias
+        if self.classes == "batch":
+            present, labels = labels.unique(return_inverse=True)
+            weight, bias = weight[present], None if bias is None else bias[present]
+        logits = F.linear(embeddings, weight, bias)
+        if anchors is None:
+            anchors = draw_anchors(labels, self.anchors)
+        X = F.softmax(logits / self.temperature, dim=1)
+        X = torch.where(anchors[:, None], F.one_hot(labels, X.shape[1]).to(X.dtype), X)
+        X = refine(X, self.similarities(embeddings), self.steps)
+        loss = kl_within_classes(X, labels) if self.objective == "kl" else nll(X, labels)
+        if self.cross_entropy:
+            loss = loss + self.cross_entropy * F.cross_entropy(logits, labels)
+        return loss
+
+    def similarities(self, embeddings: Tensor) -> Tensor:
+        """W (n, n), non-negative and symmetric."""
+        if self.similarity == "gaussian":
+            W = gaussian(embeddings)
+        else:
+            x = unit(centred(embeddings) if self.similarity == "pearson" else embeddings)
+            W = x @ x.T
+        W = W.relu() if self.negatives == "clamp" else W - W.min().clamp_max(0)
+        return W - torch.diag(W.diagonal()) if self.zero_diagonal else W
+
+
+def refine(X: Tensor, W: Tensor, steps: int) -> Tensor:
+    """Replicator dynamics, eq. 5: X <- X * (W X), rows renormalised. X (n, m), W (n, n).
+
+    An anchor's one-hot row is a fixed point. A row without any support keeps what it had instead of 0/0.
+    """
+    for _ in range(steps):
+        grown = X * (W @ X)
+        total = grown.sum(dim=1, keepdim=True)
+        X = torch.where(total > 0, grown / torch.where(total > 0, total, 1), X)
+    return X
+
+
+def draw_anchors(labels: Tensor, per_class: int) -> Tensor:
+    """A boolean (n,): `per_class` random samples of each class, all of a smaller one."""
+    same = labels[:, None] == labels
+    lots = torch.rand(len(labels), device=labels.device)
+    return (same & (lots[None, :] < lots[:, None])).sum(dim=1) < per_class
+
+
+def nll(X: Tensor, labels: Tensor) -> Tensor:
+    """Mean of -log X_y. Mixing in EPS, not adding it, keeps the value from falling below 0."""
+    right = X.gather(1, labels[:, None])
+    return -torch.log(EPS + (1 - EPS) * right).mean()
+
+
+def kl_within_classes(X: Tensor, labels: Tensor) -> Tensor:
+    """Mean of KL(X_i || X_j) over ordered pairs i != j of one class; 0 where there are none."""
+    X = (X + EPS) / (1 + EPS * X.shape[1])
+    log = X.log()
+    divergence = (X * log).sum(dim=1, keepdim=True) - X @ log.T
+    pairs = labels[:, None] == labels
+    pairs.fill_diagonal_(False)
+    return divergence.masked_fill(~pairs, 0).sum() / pairs.sum().clamp_min(1)
+
+
+def centred(x: Tensor) -> Tensor:
+    """Rows minus their mean; a constant row becomes zero, not its rounding error."""
+    moved = x - x.mean(dim=1, keepdim=True)
+    noise = 8 * torch.finfo(x.dtype).eps * x.detach().abs().amax(dim=1, keepdim=True)
+    return moved * (moved.detach().abs().amax(dim=1, keepdim=True) > noise)
+
+
+def gaussian(x: Tensor) -> Tensor:
+    """exp(-d2 / s), s the mean squared distance of distinct samples."""
+    distances = squared_distances(x, x)
+    n = len(x)
+    spread = distances.sum() / max(n * (n - 1), 1)
+    return torch.exp(-distances / torch.where(spread > 0, spread, 1))

@@ -1,0 +1,30 @@
+"""Normalized softmax: "Classification is a strong baseline for deep metric learning"."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from losses.base import Loss, Range, unit
+
+
+class NormalizedSoftmax(Loss):
+    """Cross-entropy of cosine similarities to one weight vector a class (Zhai and Wu, eq. 3).
+
+    L = -log( exp(x.w_y / T) / sum_z exp(x.w_z / T) ),  x and w of unit length, T = 0.05.
+
+    The paper puts a LayerNorm without affine parameters before the embedding layer; that is the network's
+    (`layer_norm` of a trial), not the loss's. pytorch-metric-learning's NormalizedSoftmaxLoss is the same formula.
+    """
+
+    title = "Normalized Softmax"
+    cite = "Zhai and Wu, BMVC 2019"
+    space = {"temperature": Range(0.02, 0.2, log=True)}
+
+    def __init__(self, num_classes: int, dim: int, *, temperature: float = 0.05, lr_factor: float = 1.0) -> None:
+        super().__init__(num_classes, dim)
+        self.temperature = temperature
+        self.lr_factor = lr_factor
+        self.classifier = nn.Linear(dim, num_classes, bias=False)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosines = unit(embeddings) @ unit(self.classifier.weight).T
+        return F.cross_entropy(cosines / self.temperature, labels)

@@ -1,0 +1,37 @@
+"""Proxy-NCA: "No fuss distance metric learning using proxies"."""
+
+import torch
+from torch import Tensor, nn
+
+from losses.base import Loss, Range, squared_distances, unit
+
+
+class ProxyNCA(Loss):
+    """NCA against one learned proxy a class (Movshovitz-Attias et al., eq. 6).
+
+    L = -log( exp(-d2(x, p_y)) / sum over z != y of exp(-d2(x, p_z)) ),  d2 the squared Euclidean distance.
+
+    The positive proxy is not in the denominator, so the loss may be negative. Embeddings and proxies are of unit
+    length times `scale` and `proxy_scale` (3 and 3; the authors use 1 and 8 for Stanford Online Products).
+    pytorch-metric-learning's ProxyNCALoss keeps the positive in the denominator, has scale 1, and leaves samples
+    whose probability underflows out of the mean; here the logarithm is taken of sums in log space, so none does.
+    """
+
+    title = "Proxy-NCA"
+    cite = "Movshovitz-Attias et al., ICCV 2017"
+    space = {"scale": Range(1.0, 10.0, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
+
+    def __init__(
+        self, num_classes: int, dim: int, *, scale: float = 3.0, proxy_scale: float = 3.0, lr_factor: float = 1.0
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.scale = scale
+        self.proxy_scale = proxy_scale
+        self.lr_factor = lr_factor
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim) / dim**0.5)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        distances = squared_distances(self.scale * unit(embeddings), self.proxy_scale * unit(self.proxies))
+        own = torch.zeros_like(distances, dtype=torch.bool).scatter_(1, labels[:, None], True)
+        others = (-distances).masked_fill(own, -torch.inf).logsumexp(dim=1)
+        return (distances.gather(1, labels[:, None]).squeeze(1) + others).mean()

@@ -1,0 +1,20 @@
+"""Softmax cross-entropy: plain classification, the paper's pre-training."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from losses.base import Loss
+
+
+class Softmax(Loss):
+    """Cross-entropy of a linear classifier on the raw embeddings: -log softmax(A x + b)_y, mean over the batch."""
+
+    title = "Softmax"
+    cite = "Elezi et al., ECCV 2020 (pre-training)"
+
+    def __init__(self, num_classes: int, dim: int, *, bias: bool = True) -> None:
+        super().__init__(num_classes, dim)
+        self.classifier = nn.Linear(dim, num_classes, bias=bias)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self.classifier(embeddings), labels)

@@ -1,0 +1,41 @@
+"""Where a knob may lie: what random search draws from."""
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between low and high, uniform, or uniform in the logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def sample(self, rng: random.Random) -> float:
+        if self.log:
+            value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        else:
+            value = rng.uniform(self.low, self.high)
+        return float(f"{value:.6g}")  # six digits name a trial as well as sixteen, and read better
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True, init=False)
+class Choice:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "values", values)
+
+    def sample(self, rng: random.Random) -> Any:
+        return self.values[int(rng.random() * len(self.values))]
+
+    def __str__(self) -> str:
+        return " | ".join(str(value) for value in self.values)
