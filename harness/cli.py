@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -124,7 +125,7 @@ def run(
     from harness import backbones, data, local, tables
     from harness.run import run as execute
 
-    for one in [*plan.baselines(experiment), *plan.final(experiment, {})]:
+    for one in plan.baselines(experiment):
         backbones.check(one.backbone, one.weights)
     data.load(experiment.dataset)
     if dry_run:
@@ -170,17 +171,23 @@ def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
 
     from harness import estimate
 
-    searched, last = plan.search(experiment), [*plan.baselines(experiment), *plan.final(experiment, {})]
-    if searched:
-        # which values the final runs get is decided by the search; how many there are is not
-        print(f"Search: {len(searched)} trials on validation classes, the best {experiment.protocol.select} wins.")
-    stored = {trial.id for trial in searched + last} - {trial.id for trial in where.missing(searched + last)}
-    todo = [trial for trial in searched + last if rerun or trial.id not in stored]
+    searched = plan.search(experiment)
+    waiting = where.missing(searched)
+    found = [result for result in map(where.get, searched) if result is not None]
+    chosen = plan.best(found, experiment.protocol.select)
+    final = [] if waiting else plan.final(experiment, chosen)  # what wins is not known yet
+    planned = [*searched, *plan.baselines(experiment), *final]
+    missing = {trial.id for trial in where.missing(planned)}
+    todo = [trial for trial in planned if rerun or trial.id in missing]
     rows = [
-        [trial.name, trial.seed, f"{trial.lr:g}", describe(trial), "stored" if trial.id in stored else ""]
-        for trial in searched + last
+        [trial.name, trial.seed, f"{trial.lr:g}", describe(trial), "" if trial.id in missing else "stored"]
+        for trial in planned
     ]
     print(tabulate(rows, headers=["trial", "seed", "lr", "knobs", ""], disable_numparse=True))
+    if waiting:
+        unnamed = plan.final(replace(experiment, trials=0), {})  # they cost as much with any values
+        todo += unnamed
+        print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
     print(f"{len(todo)} to run: {estimate.describe(todo, experiment.dataset)}")
 
 

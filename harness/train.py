@@ -242,6 +242,7 @@ def pretrain(bench: Bench, loss: Loss, artifacts: Path) -> Generator[Progress, N
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
         if not file.exists():
+            torch.manual_seed(seed(trial, "pretrain"))  # whatever the loss has drawn before
             softmax = losses.get("softmax")(bench.fold.train_classes, model.dim).to(bench.device)
             batches = Shuffled(len(bench.fold.train), trial.pretrain_batch)
             yield from fit(

@@ -17,7 +17,7 @@ class NormalizedSoftmax(Loss):
 
     title = "Normalized Softmax"
     cite = "Zhai and Wu, BMVC 2019"
-    space = {"temperature": Range(0.02, 0.2, log=True)}
+    space = {"temperature": Range(0.02, 0.2, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, temperature: float = 0.05, lr_factor: float = 1.0) -> None:
         super().__init__(num_classes, dim)

@@ -1,0 +1,122 @@
+"""A small generated dataset with a tiny protocol, and the command line as a function."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness import cli, config, data
+from harness.embedded.build_emoji import save
+
+DATASET = """
+title = "Blobs"
+cite = "generated"
+version = 1
+layout = "embedded"
+sha256 = "{sha256}"
+split_seed = 0
+train_classes = 12
+test_classes = 8
+train_images = 72
+test_images = 48
+recall_at = [1, 2, 4, 8]
+protocol = "tiny"
+"""
+
+PROTOCOL = """
+title = "Tiny"
+source = "tests"
+select = "R@1"
+[train]
+backbone = "test_efficientnet"
+weights = "none"
+dim = 8
+pooling = "avg"
+layer_norm = false
+freeze_bn = false
+resize = 32
+crop = 32
+augment = "none"
+classes_per_batch = 4
+samples_per_class = 3
+pretrain_epochs = 0
+pretrain_lr = 1e-3
+pretrain_batch = 16
+epochs = 1
+lr = 1e-3
+weight_decay = 0.0
+head_lr_factor = 1.0
+schedule = "one-cycle"
+drops = []
+precision = "fp32"
+[search]
+lr = [1e-4, 1e-2]
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Two torch threads on tiny tensors are slower than one, and reductions repeat only with a fixed number."""
+    torch.set_num_threads(1)
+
+
+def blobs(classes: int = 20, samples: int = 6, size: int = 16) -> np.ndarray:
+    """(classes, samples, size, size, 3): a class is a pattern of stripes; each sample has a colour of its own."""
+    rng = np.random.default_rng(0)
+    colours = rng.integers(0, 256, (classes, samples, 1, 1, 3))
+    stripes = rng.integers(0, 2, (classes, 1, size, 1, 1)) * 80
+    noise = rng.normal(0, 10, (classes, samples, size, size, 3))
+    return np.clip(colours * 0.6 + stripes + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Dataset `blobs` and protocol `tiny` in place of the shipped ones; returns the folder of the configuration."""
+    embedded, configs = tmp_path / "embedded", tmp_path / "configs"
+    for folder in (embedded, configs / "datasets", configs / "protocols"):
+        folder.mkdir(parents=True)
+    images = blobs()
+    names = np.array([f"class-{number}" for number in range(len(images))])
+    save(embedded / "blobs.npz", images=images, classes=names)
+    digest = hashlib.sha256((embedded / "blobs.npz").read_bytes()).hexdigest()
+    (configs / "datasets" / "blobs.toml").write_text(DATASET.format(sha256=digest))
+    (configs / "protocols" / "tiny.toml").write_text(PROTOCOL)
+    monkeypatch.setattr(config, "CONFIGS", configs)
+    monkeypatch.setattr(data, "EMBEDDED", embedded)
+    data.load.cache_clear()
+    return configs
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+Harness = Callable[..., Said]
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Harness:
+    """The command line in this process, its results under tmp_path."""
+    monkeypatch.setenv("HARNESS_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> Said:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["harness", *map(os.fspath, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capfd.readouterr()
+        code = end.value.code
+        assert isinstance(code, int)
+        return Said(code, out, err)
+
+    return call

@@ -1,0 +1,328 @@
+"""The commands as a user types them: the whole path, and every mistake in one line."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import data, train
+from tests.conftest import Harness
+
+QUICK = ("run", "--losses", "group,triplet", "--dataset", "blobs")
+
+
+def stored(results: Path) -> list[Path]:
+    return sorted(results.glob("runs/*/*/*.json"))
+
+
+def test_run_then_tables_then_nothing_is_missing(small: Path, harness: Harness, tmp_path: Path) -> None:
+    first = harness(*QUICK)
+    assert first.code == 0
+    for words in ("### blobs · tiny · test\\_efficientnet", "| Raw pixels", "| Untrained network", "| Group Loss"):
+        assert words.replace("\\", "") in first.out.replace("\\", "")
+    assert "epoch 1/1  loss" in first.err
+    assert "[4/4]" in first.err
+    files = {file: file.read_bytes() for file in stored(tmp_path / "results")}
+    assert len(files) == 4
+
+    second = harness(*QUICK)
+    assert (second.code, second.out, second.err) == (0, first.out, "")
+    assert harness("tables").out == first.out
+    assert {file: file.read_bytes() for file in stored(tmp_path / "results")} == files
+
+
+def test_more_seeds_run_only_the_new_ones(small: Path, harness: Harness) -> None:
+    harness(*QUICK, "--losses", "triplet")
+    again = harness(*QUICK, "--losses", "triplet", "--seeds", "2")
+    assert "[2/2]" in again.err  # the second seed of the loss and of the untrained, random network
+    assert "±" in again.out
+    assert "2 seeds" in again.out
+
+
+def test_search_chooses_on_validation_classes_and_reports_on_test_classes(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "3")
+    assert said.code == 0
+    records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
+    searched = [r for r in records if r["trial"]["fold"] == "val0"]
+    (final,) = [r for r in records if r["trial"]["fold"] == "test" and r["trial"]["loss"] == "triplet"]
+    best = max(searched, key=lambda r: (r["metrics"]["R@1"], [-ord(c) for c in r["id"]]))
+    assert len(searched) == 3
+    assert final["trial"]["knobs"] == best["trial"]["knobs"]
+    assert final["trial"]["lr"] == best["trial"]["lr"]
+    assert harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "3").err == ""
+
+
+def test_rerun_replaces_and_rm_removes(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    file = stored(tmp_path / "results")[0]
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "parameters": 12345}))
+    assert harness("run", "--losses", "none", "--dataset", "blobs").err == ""
+    assert json.loads(file.read_text())["parameters"] == 12345
+    assert "[2/2]" in harness("run", "--losses", "none", "--dataset", "blobs", "--rerun").err
+    assert json.loads(file.read_text())["parameters"] == record["parameters"]
+    assert harness("rm", file.stem[:8]).code == 0
+    assert not file.exists()
+    assert "[1/1]" in harness("run", "--losses", "none", "--dataset", "blobs").err
+
+
+@pytest.mark.parametrize("fold", ["test", "val0"])
+def test_show_prints_the_record_and_a_command_that_makes_it_again(
+    small: Path, harness: Harness, tmp_path: Path, fold: str
+) -> None:
+    harness(*QUICK, *"--set lr=0.002 --set seed=3 --set group.anchors=1 --set drops=3,5 --set dim=none".split())
+    harness(*QUICK, "--set", f"fold={fold}", "--set", "epochs=2")
+    ids = [file.stem for file in stored(tmp_path / "results")]
+    assert len(ids) >= 7
+    for one in ids:
+        said = harness("show", one)
+        text, _, command = said.out.partition("\n\nReproduce with:\n  ")
+        assert json.loads(text)["id"] == one
+        program, *arguments = shlex.split(command)
+        assert program == "harness"
+        plan = harness(*arguments, "--dry-run", "--results", str(tmp_path / "elsewhere"))
+        assert one in plan.out, command
+
+
+def test_import_merges_another_store(small: Path, harness: Harness, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    harness("run", "--losses", "triplet", "--dataset", "blobs", "--results", str(other))
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    assert harness("import", str(other)).out == "1 imported, 2 already here\n"
+    assert harness("run", "--losses", "triplet", "--dataset", "blobs").err == ""
+    stored(other)[0].write_text("{")
+    said = harness("import", str(other))
+    assert said.code == 1
+    assert str(stored(other)[0]) in said.err
+
+
+def test_dry_run_prints_the_plan_and_runs_nothing(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    said = harness(*QUICK, "--trials", "2", "--seeds", "2", "--dry-run")
+    assert said.code == 0
+    assert said.out.count("-blobs-val0-") == 4
+    assert said.out.count("stored") == 2
+    assert "then 4 final runs with the values of the best R@1" in said.out
+    assert "9 to run: about 0:0" in said.out  # 4 of the search, the untrained network's second seed, 4 final
+    assert "MB of disk" in said.out
+    assert len(stored(tmp_path / "results")) == 2
+
+
+def test_tables_in_every_format_and_to_files(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness(*QUICK)
+    assert r"\toprule" in harness("tables", "--format", "latex").out
+    assert harness("tables", "--format", "csv").out.startswith("id,title")
+    assert "MAP@R" in harness("tables", "--metrics", "MAP@R,R@1").out
+    for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv")):
+        said = harness("tables", "--format", form, "--out", str(tmp_path / "out"))
+        written = Path(said.out.strip())
+        assert written.suffix == f".{ending}"
+        assert written.read_text() == harness("tables", "--format", form).out
+
+
+@pytest.mark.parametrize("kind", ["losses", "datasets", "protocols", "runs"])
+def test_ls_lists(small: Path, harness: Harness, kind: str) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    said = harness("ls", kind)
+    assert said.code == 0
+    assert {"losses": "proxy_nca", "datasets": "blobs", "protocols": "tiny", "runs": "pixels"}[kind] in said.out
+
+
+def test_version_and_python_m(harness: Harness) -> None:
+    assert harness("--version").out == "harness 0.1.0\n"
+    run = subprocess.run([sys.executable, "-m", "harness", "--version"], capture_output=True, text=True)
+    assert run.stdout == "harness 0.1.0\n"
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",)])
+def test_every_command_has_help_with_an_example(harness: Harness, command: tuple[str, ...]) -> None:
+    said = harness(*command, "--help")
+    assert said.code == 0
+    assert f"Example: harness {' '.join(command)}" in said.out
+
+
+def test_losses_accept_a_dash(small: Path, harness: Harness) -> None:
+    said = harness(
+        *("run", "--losses", "proxy-nca,proxy_nca", "--dataset", "blobs", "--dry-run", "--set", "proxy-nca.scale=2")
+    )
+    assert said.out.count("proxy_nca-blobs-test-") == 1
+    assert "scale=2.0" in said.out
+
+
+# --- mistakes: one line, exit 2, no traceback ---
+
+MISTAKES = [
+    ("run --dataset blobs --losses grup", "no loss named 'grup'; did you mean 'group'?"),
+    ("run --dataset blobs --losses ,", "--losses: name at least one"),
+    ("run --dataset blobs --losses group,none", "no loss named 'none'"),
+    ("run --dataset blob", "no dataset named 'blob'; did you mean 'blobs'?"),
+    ("run --dataset blobs --protocol tinny", "no protocol named 'tinny'; did you mean 'tiny'?"),
+    ("run --dataset blobs --trials -1", "--trials -1: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --trials many", "--trials"),
+    ("run --dataset blobs --seeds 0", "--seeds 0: allowed is a whole number of at least 1"),
+    ("run --dataset blobs --set epochs=abc", "epochs=abc: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --set epochs", "write FIELD=VALUE"),
+    ("run --dataset blobs --set epoch=3", "no setting named 'epoch'; did you mean 'epochs'?"),
+    ("run --dataset blobs --set group.anchor=3", "no knob of group named 'anchor'; did you mean 'anchors'?"),
+    ("run --dataset blobs --set group.anchors=x", "group.anchors=x: allowed is a whole number"),
+    ("run --dataset blobs --set group.similarity=dot", "group.similarity=dot: allowed is pearson | cosine | gaussian"),
+    ("run --dataset blobs --losses triplet --set group.anchors=1", "no loss in this run (--set group.anchors=1)"),
+    ("run --dataset blobs --set fold=val9", "fold=val9: allowed is val0 | val1"),
+    ("run --dataset blobs --set fold=val0 --trials 2", "exclude each other"),
+    ("run --dataset blobs --set backbone=resnet19", "no backbone named 'resnet19'; did you mean resnet18"),
+    ("run --dataset blobs --set backbone=resnet18 --set weights=package", "no package carries weights of 'resnet18'"),
+    ("run --losess group", "no option named '--losess'; did you mean '--losses'?"),
+    ("run emoji", "unexpected extra argument"),
+    ("rnu", "no command named 'rnu'; did you mean 'run'?"),
+    ("tables", "no final results in"),
+    ("tables --format html", "--format"),
+    ("ls los", "is not one of 'losses'"),
+    ("ls", "Missing argument"),
+    ("show 123abc", "no result in"),
+    ("rm 123abc", "no result in"),
+    ("import nowhere", "nowhere is not a results folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "complaint"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_that_says_what_is_allowed(
+    small: Path, harness: Harness, tmp_path: Path, line: str, complaint: str
+) -> None:
+    said = harness(*line.split())
+    assert said.code == 2
+    assert said.out == ""
+    assert complaint in said.err
+    assert said.err.startswith("harness: ")
+    assert said.err.count("\n") == 1
+    assert not stored(tmp_path / "results")
+
+
+def test_a_damaged_dataset_file_is_told_before_anything_runs(small: Path, harness: Harness) -> None:
+    file = data.EMBEDDED / "blobs.npz"
+    file.write_bytes(b"x" + file.read_bytes())
+    said = harness(*QUICK)
+    assert said.code == 2
+    assert "sha256" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_results_folder_that_cannot_be_written_is_told_before_anything_runs(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    said = harness(*QUICK, "--results", str(tmp_path / "file"))
+    assert said.code == 2
+    assert f"cannot write results to {tmp_path / 'file'}" in said.err
+    said = harness("tables", "--out", str(tmp_path / "file"))
+    assert said.code == 2
+
+
+def test_a_broken_record_is_named_skipped_and_in_the_exit_code(small: Path, harness: Harness, tmp_path: Path) -> None:
+    whole = harness(*QUICK)
+    foreign = tmp_path / "results" / "runs" / "blobs" / "triplet" / "foreign.json"
+    foreign.write_text('{"cut": ')
+    for command in (("tables",), QUICK):
+        said = harness(*command)
+        assert said.code == 1
+        assert said.out == whole.out
+        assert str(foreign) in said.err
+        assert "skipped" in said.err
+
+
+def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = train.set_up
+
+    def poisoned(trial, dataset):  # type: ignore[no-untyped-def]
+        bench, loss = real(trial, dataset)
+        if trial.loss == "group":
+            loss.classifier.weight.data[0, 0] = float("nan")
+        return bench, loss
+
+    monkeypatch.setattr(train, "set_up", poisoned)
+    said = harness(*QUICK)
+    assert said.code == 1
+    assert "loss is nan at epoch 1, step 1" in said.err
+    assert "1 failed; the same command tries them again" in said.err
+    assert "| Triplet" in said.out
+    assert "| Group Loss" not in said.out
+    (failure,) = (tmp_path / "results" / "failures").rglob("*.json")
+    assert str(failure) in said.err
+    assert "Traceback" in json.loads(failure.read_text())["traceback"]
+
+    monkeypatch.setattr(train, "set_up", real)
+    again = harness(*QUICK)
+    assert again.code == 0
+    assert "[1/1] group-" in again.err
+    assert not list((tmp_path / "results" / "failures").rglob("*.json"))
+
+
+def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    code = (
+        "import sys; sys.argv = ['harness', *{arguments}]\n"
+        "from harness.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn'}} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    for arguments in (["--help"], ["run", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"]):
+        environment = {**os.environ, "HARNESS_RESULTS": str(tmp_path / "results")}
+        subprocess.run([sys.executable, "-c", code.format(arguments=arguments)], check=True, env=environment)
+
+
+def test_a_file_imports_only_what_stands_to_its_left() -> None:
+    """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
+    light = ["spec", "config", "plan", "store", "tables"]
+    heavy = ["spec", "data", "transforms", "sampler", "backbones", "evaluate", "provenance", "train", "local"]
+    folder = Path(train.__file__).parent
+    for order, allowed in ((light, ()), (heavy, ())):
+        for place, name in enumerate(order):
+            file = folder / f"{name}.py"
+            text = (file if file.exists() else folder / name / "__init__.py").read_text()
+            found = {
+                word.strip(" (),")
+                for line in text.splitlines()
+                if line.startswith(("from harness", "import harness"))
+                for word in line.replace("from harness.", "from harness import ").split("import ")[1].split(",")
+            }
+            modules = {word.split(".")[0].split()[0] for word in found if word}
+            known = {module for module in modules if (folder / f"{module}.py").exists() or (folder / module).is_dir()}
+            assert known <= {*order[:place], name, *allowed}, (name, known)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness", "run", "--losses", "triplet", "--results", str(tmp_path)]
+    for setting in ("backbone=test_efficientnet", "weights=none", "resize=32", "crop=32", "epochs=200"):
+        command += ["--set", setting]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    assert running.stderr is not None
+    deadline = time.monotonic() + 240
+    lines = []
+    while time.monotonic() < deadline:
+        lines.append(running.stderr.readline())
+        if "epoch 2/200" in lines[-1]:
+            break
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, "".join(lines) + err
+    assert "interrupted; what finished is stored" in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert len(stored(tmp_path)) == 2  # the baselines
+    again = [part.replace("epochs=200", "epochs=1") for part in command]
+    finished = subprocess.run(again, capture_output=True, text=True, env=environment)
+    assert finished.returncode == 0
+    assert "[1/1] triplet-" in finished.stderr

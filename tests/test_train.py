@@ -1,0 +1,277 @@
+"""The training loop on a small dataset: it learns, repeats to the bit, shares pre-training, and names a NaN."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import losses
+from harness import backbones, config, data, plan, train
+from harness.local import execute
+from harness.spec import Experiment, Failure, Job, Progress, Result, Trial
+from losses.base import Loss
+
+FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
+
+
+def trial(loss: str = "triplet", knobs: dict[str, Any] | None = None, **settings: Any) -> Trial:
+    specs = (config.loss(loss),)
+    asked = Experiment(
+        config.dataset("blobs"), config.protocol("tiny"), specs, settings=settings, knobs={loss: knobs or {}}
+    )
+    return plan.final(asked, {})[0]
+
+
+def run(one: Trial, artifacts: Path) -> tuple[Result, list[Progress]]:
+    running = train.run(Job(one, config.dataset("blobs"), str(artifacts), threads=1))
+    seen = []
+    while True:
+        try:
+            seen.append(next(running))
+        except StopIteration as end:
+            return end.value, seen
+
+
+def test_the_same_trial_twice_gives_the_same_bits(small: Path, tmp_path: Path) -> None:
+    one = trial("group", augment="drawings", epochs=2)
+    (first, _), (second, _) = run(one, tmp_path), run(one, tmp_path)
+    assert first.metrics == second.metrics
+    assert [row["loss"] for row in first.curve] == [row["loss"] for row in second.curve]
+
+
+def test_another_seed_gives_another_run(small: Path, tmp_path: Path) -> None:
+    first, second = run(trial(seed=0), tmp_path)[0], run(trial(seed=1), tmp_path)[0]
+    assert first.curve[0]["loss"] != second.curve[0]["loss"]
+
+
+@pytest.mark.parametrize("loss", FOUR)
+def test_every_core_loss_trains_and_its_loss_falls(small: Path, tmp_path: Path, loss: str) -> None:
+    knobs = {"temperature": 2.0} if loss == "group" else {}
+    result, _ = run(trial(loss, knobs, epochs=12, lr=3e-3), tmp_path)
+    assert result.curve[-1]["loss"] < result.curve[0]["loss"] - 0.02
+    assert set(result.metrics) == {"R@1", "R@2", "R@4", "R@8", "MAP@R", "RP", "NMI"}
+    assert all(0 <= value <= 1 for value in result.metrics.values())
+    assert result.title == losses.get(loss).title
+    assert result.conventions["NMI"].startswith("k-means++")
+
+
+def test_training_beats_the_untrained_network(small: Path, tmp_path: Path) -> None:
+    asked = Experiment(config.dataset("blobs"), config.protocol("tiny"), ())
+    _, untrained = plan.baselines(asked)
+    trained = trial("normalized_softmax", epochs=15, lr=3e-3)
+    assert run(trained, tmp_path)[0].metrics["MAP@R"] > run(untrained, tmp_path)[0].metrics["MAP@R"]
+
+
+def test_baselines_train_nothing(small: Path, tmp_path: Path) -> None:
+    pixels, network = plan.baselines(Experiment(config.dataset("blobs"), config.protocol("tiny"), ()))
+    for one, title in ((pixels, "Raw pixels"), (network, "Untrained network")):
+        result, seen = run(one, tmp_path)
+        assert result.title == title
+        assert result.curve == ()
+        assert {event.stage for event in seen} == {"evaluate"}
+    assert run(pixels, tmp_path)[0].parameters == 0
+
+
+def test_progress_tells_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -> None:
+    result, seen = run(trial(epochs=2), tmp_path)
+    closing = [event for event in seen if event.stage == "train" and event.step == event.steps]
+    assert [event.epoch for event in closing] == [1, 2]
+    assert [event.loss for event in closing] == pytest.approx([row["loss"] for row in result.curve])
+    assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in seen)
+
+
+def test_evaluation_is_not_in_the_training_seconds(small: Path, tmp_path: Path) -> None:
+    seconds = run(trial(), tmp_path)[0].seconds
+    assert 0 < seconds["train"] < seconds["total"]
+
+
+class Poisoned(Loss):
+    """Not a number from the third step on."""
+
+    title, cite = "Poisoned", "nobody"
+    calls = 0
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return embeddings.sum() * (float("nan") if self.calls >= 3 else 0.0)
+
+
+def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = losses.get
+    monkeypatch.setattr(losses, "get", lambda name: Poisoned if name == "softmax" else real(name))
+    bad = dataclasses.replace(trial("softmax"), knobs={})
+    jobs = [Job(one, config.dataset("blobs"), str(tmp_path), threads=1) for one in (bad, trial("triplet"))]
+    ends = [(one, event) for one, event in execute(jobs) if not isinstance(event, Progress)]
+    assert isinstance(ends[0][1], Failure)
+    assert ends[0][1].error == "FloatingPointError: loss is nan at epoch 1, step 3"
+    assert "check_finite" in ends[0][1].traceback
+    assert isinstance(ends[1][1], Result)
+
+
+# --- pre-training ---
+
+
+def test_pretraining_runs_once_and_is_shared_by_every_loss(small: Path, tmp_path: Path) -> None:
+    stages = []
+    for loss in ("group", "triplet", "normalized_softmax"):
+        _, seen = run(trial(loss, pretrain_epochs=2), tmp_path)
+        stages.append({event.stage for event in seen})
+    assert stages == [{"pretrain", "train", "evaluate"}, {"train", "evaluate"}, {"train", "evaluate"}]
+    assert len(list((tmp_path / "pretrained").glob("*.safetensors"))) == 1
+
+
+def test_shared_pretraining_gives_the_same_bits_as_ones_own(small: Path, tmp_path: Path) -> None:
+    alone, _ = run(trial("group", pretrain_epochs=1), tmp_path / "a")
+    run(trial("triplet", pretrain_epochs=1), tmp_path / "b")
+    shared, _ = run(trial("group", pretrain_epochs=1), tmp_path / "b")
+    assert alone.metrics == shared.metrics
+
+
+def test_pretraining_is_its_own_for_another_seed_fold_or_network_and_shared_across_knobs(small: Path) -> None:
+    key = train.pretraining_key(trial(pretrain_epochs=1))
+    for change in ({"seed": 1}, {"fold": "val0"}, {"dim": 4}, {"pretrain_lr": 0.1}, {"pretrain_epochs": 2}):
+        assert train.pretraining_key(trial(**{"pretrain_epochs": 1, **change})) != key
+    for change in ({"lr": 0.5}, {"weight_decay": 0.5}, {"epochs": 9}, {"augment": "drawings"}):
+        assert train.pretraining_key(trial(pretrain_epochs=1, **change)) == key
+    assert train.pretraining_key(trial("group", pretrain_epochs=1)) == key
+
+
+@pytest.mark.parametrize(("loss", "handed"), [("group", True), ("normalized_softmax", True), ("proxy_nca", False)])
+def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
+    one = trial(loss, pretrain_epochs=1)
+    bench, module = train.set_up(one, config.dataset("blobs"))
+    list(train.pretrain(bench, module, tmp_path))
+    (file,) = (tmp_path / "pretrained").glob("*.safetensors")
+    stored = load_file(file)
+    assert torch.equal(bench.model.head.weight, stored["model.head.weight"])
+    if handed:
+        assert torch.equal(module.classifier.weight, stored["loss.classifier.weight"])
+    else:
+        assert "classifier.weight" not in module.state_dict()
+
+
+# --- learning rates ---
+
+
+def rates(one: Trial) -> list[float]:
+    bench, loss = train.set_up(one, config.dataset("blobs"))
+    return [group["lr"] for group in train.parameter_groups(bench, train.main_stage(bench, loss))]
+
+
+def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
+    one = trial("proxy_nca", {"lr_factor": 10.0}, lr=1e-3, head_lr_factor=2.0)
+    assert rates(one) == pytest.approx([1e-3, 2e-3, 2e-2])
+    assert rates(trial("triplet", lr=1e-3)) == pytest.approx([1e-3, 1e-3])
+    assert rates(trial("triplet", lr=1e-3, dim=None)) == pytest.approx([1e-3])
+
+
+def schedule(one: Trial) -> list[float]:
+    """The trunk's learning rate at each step of each epoch."""
+    bench, loss = train.set_up(one, config.dataset("blobs"))
+    stage = train.main_stage(bench, loss)
+    optimizer = torch.optim.Adam(train.parameter_groups(bench, stage))
+    scheduler = train.make_scheduler(optimizer, stage)
+    seen = []
+    for _ in range(stage.epochs * len(stage.batches)):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return seen
+
+
+def test_drops_multiply_the_rate_by_a_tenth_after_those_epochs(small: Path) -> None:
+    seen = schedule(trial(schedule="drops", drops=(1, 3), epochs=4, lr=1e-2))
+    steps = len(seen) // 4
+    assert seen[0] == seen[steps - 1] == pytest.approx(1e-2)
+    assert seen[steps] == seen[3 * steps - 1] == pytest.approx(1e-3)
+    assert seen[3 * steps] == seen[-1] == pytest.approx(1e-4)
+
+
+def test_one_cycle_rises_to_the_rate_and_falls_to_nothing(small: Path) -> None:
+    seen = schedule(trial(schedule="one-cycle", epochs=5, lr=1e-2))
+    assert max(seen) == pytest.approx(1e-2, rel=0.02)
+    assert seen[0] < 1e-3
+    assert seen[-1] < 1e-4
+    peak = seen.index(max(seen))
+    assert seen[:peak] == sorted(seen[:peak])
+    assert seen[peak:] == sorted(seen[peak:], reverse=True)
+
+
+# --- networks ---
+
+
+def test_dim_none_is_the_backbones_own_width(small: Path) -> None:
+    wide, narrow = backbones.create(trial(dim=None)), backbones.create(trial(dim=8))
+    images = torch.rand(2, 3, 32, 32)
+    assert wide.eval()(images).shape == (2, wide.dim)
+    assert narrow.eval()(images).shape == (2, 8)
+    assert wide.dim > 8
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max", "avgmax"])
+def test_pooling_is_the_trials(small: Path, pooling: str) -> None:
+    model = backbones.create(trial(dim=None, pooling=pooling)).eval()
+    features = model.trunk.forward_features((torch.ones(1, 3, 32, 32) - model.mean) / model.std)
+    average, largest = features.mean((2, 3)), features.amax((2, 3))
+    expected = {"avg": average, "max": largest, "avgmax": (average + largest) / 2}[pooling]
+    torch.testing.assert_close(model(torch.ones(1, 3, 32, 32)), expected)
+
+
+def test_layer_norm_stands_before_the_embedding_and_has_no_parameters(small: Path) -> None:
+    plain, normed = backbones.create(trial(dim=None)), backbones.create(trial(dim=None, layer_norm=True))
+    normed.trunk.load_state_dict(plain.trunk.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    features = plain.eval()(images)
+    expected = (features - features.mean(1, keepdim=True)) / (features.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(normed.eval()(images), expected)
+    assert sum(p.numel() for p in normed.parameters()) == sum(p.numel() for p in plain.parameters())
+
+
+def test_freeze_bn_keeps_the_statistics_and_only_then(small: Path) -> None:
+    for frozen in (True, False):
+        model = backbones.create(trial(freeze_bn=frozen))
+        before = {name: value.clone() for name, value in model.state_dict().items() if "running" in name}
+        model.train()
+        model(torch.rand(4, 3, 32, 32))
+        same = all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+        assert same == frozen
+        assert before
+
+
+def test_packaged_weights_load_strictly_and_see_what_the_network_was_trained_to_see() -> None:
+    import timm
+
+    from harness.backbones import packaged
+
+    model = timm.create_model("tf_efficientnet_lite0").eval()
+    state = packaged.state_dict("tf_efficientnet_lite0", model)
+    assert len(state) == 296
+    model.load_state_dict(state, strict=True)
+    assert len(packaged.sha256("tf_efficientnet_lite0")) == 64
+    assert packaged.sha256("tf_efficientnet_lite0").startswith("57934424")  # the file carries its own hash
+
+
+def test_packaged_weights_are_those_of_the_trial() -> None:
+    asked = Experiment(config.dataset("emoji"), config.protocol("quick"), ())
+    _, network = plan.baselines(asked)
+    first, second = backbones.create(network), backbones.create(network)
+    assert torch.equal(first.trunk.conv_stem.weight, second.trunk.conv_stem.weight)
+    scratch = backbones.create(dataclasses.replace(network, weights="none"))
+    assert not torch.equal(first.trunk.conv_stem.weight, scratch.trunk.conv_stem.weight)
+
+
+def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
+    dataset = config.dataset("blobs")
+    assert data.load(dataset) is data.load(dataset)
+
+
+def test_a_probe_costs_an_image_in_seconds(small: Path) -> None:
+    cost = train.probe(trial(), config.dataset("blobs"))
+    assert cost.train > 0
+    assert cost.evaluate > 0
+    assert cost.parameters == run(trial(), small)[0].parameters
