@@ -78,7 +78,8 @@ def test_rerun_replaces_and_rm_removes(small: Path, harness: Harness, tmp_path: 
 def test_show_prints_the_record_and_a_command_that_makes_it_again(
     small: Path, harness: Harness, tmp_path: Path, fold: str
 ) -> None:
-    harness(*QUICK, *"--set lr=0.002 --set seed=3 --set group.anchors=1 --set drops=3,5 --set dim=none".split())
+    changed = ("lr=0.002", "seed=3", "group.anchors=1", "drops=3,5", "dim=none")
+    harness(*QUICK, *(f"--set={one}" for one in changed))
     harness(*QUICK, "--set", f"fold={fold}", "--set", "epochs=2")
     ids = [file.stem for file in stored(tmp_path / "results")]
     assert len(ids) >= 7

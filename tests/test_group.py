@@ -1,6 +1,7 @@
 """The Group Loss against a loop-written derivation, and against what its paper proves and says."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -146,7 +147,7 @@ def test_rows_of_x_stay_distributions() -> None:
 def test_the_functional_never_falls() -> None:
     X, W = random_state()
     values = [functional(refine(X, W, steps), W) for steps in range(15)]
-    assert all(later >= earlier - 1e-12 for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later >= earlier - 1e-12 for earlier, later in pairwise(values))
     assert values[-1] > values[0]
 
 

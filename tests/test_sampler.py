@@ -22,7 +22,7 @@ def test_no_image_is_twice_in_a_batch_and_no_class_gives_more_than_k(seed: int) 
         assert len(set(batch.tolist())) == len(batch)
         counts = Counter(UNEVEN[batch].tolist())
         assert len(counts) == 4
-        assert all(count == min(5, int((UNEVEN == label).sum())) for label, count in counts.items())
+        assert all(count == min(5, int(UNEVEN.eq(label).sum())) for label, count in counts.items())
 
 
 def test_a_class_smaller_than_k_gives_what_it_has() -> None:

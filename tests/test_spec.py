@@ -14,10 +14,9 @@ from harness.spec import SETTINGS, Experiment, Field, Result, Trial, UserError, 
 
 def a_trial(**changes: Any) -> Trial:
     protocol = config.protocol("quick")
-    fields = dict(
-        dataset="emoji", dataset_version=1, fingerprint="abc", protocol="quick", loss="triplet", loss_version=1
-    )
-    return Trial(**{**fields, "knobs": {"margin": 0.2}, **config.DEFAULTS, **protocol.settings, **changes})
+    data = {"dataset": "emoji", "dataset_version": 1, "fingerprint": "abc", "protocol": "quick"}
+    loss = {"loss": "triplet", "loss_version": 1, "knobs": {"margin": 0.2}}
+    return Trial(**{**data, **loss, **config.DEFAULTS, **protocol.settings, **changes})
 
 
 def a_result(trial: Trial | None = None, **metrics: float) -> Result:

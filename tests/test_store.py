@@ -47,7 +47,7 @@ def test_a_save_that_fails_is_an_error_and_leaves_nothing_half_written(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="cannot write .*: No space left on device"):
+    with pytest.raises(UserError, match=r"cannot write .*: No space left on device"):
         store.put(a_result())
     assert not [file for file in store.root.rglob("*") if file.is_file()]
 
@@ -86,7 +86,7 @@ def test_a_planned_trial_whose_file_is_broken_says_how_to_remove_it(store: Store
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write results to .*file"):
+    with pytest.raises(UserError, match=r"cannot write results to .*file"):
         Store(tmp_path / "file" / "results").prepare()
 
 
