@@ -1,7 +1,10 @@
 """The command line: parses, calls, prints. Whatever needs torch is imported inside the command that needs it."""
 
+import contextlib
 import json
+import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -13,11 +16,11 @@ from typer.exceptions import TyperException
 
 import harness
 from harness import config, plan, store
-from harness.spec import Experiment, LossSpec, Trial, UserError, unknown
+from harness.spec import Experiment, Failure, LossSpec, Result, Trial, UserError, unknown
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.run import Outcome
+    from harness.storage import Storage
 
 CORE = "group,triplet,proxy_nca,normalized_softmax"
 
@@ -40,6 +43,22 @@ class Format(StrEnum):
     markdown = "markdown"
     latex = "latex"
     csv = "csv"
+
+
+class ExecutorName(StrEnum):
+    ray = "ray"
+    local = "local"
+
+
+class Scheduler(StrEnum):
+    none = "none"
+    asha = "asha"
+
+
+class Keep(StrEnum):
+    best = "best"
+    all = "all"
+    none = "none"
 
 
 class Kind(StrEnum):
@@ -94,11 +113,24 @@ def top(
         raise typer.Exit
 
 
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="DIR|URI",
+        help="For checkpoints and embeddings; every node must see it. Default: artifacts/ in --results.",
+    ),
+]
+
+
 @app.command(
     epilog="Example: harness run --losses group,triplet --dataset emoji --trials 8 --seeds 3 --set group.anchors=1"
 )
 def run(
-    losses: Annotated[str, typer.Option(metavar="NAMES", help="Losses, comma-separated; none: only baselines.")] = CORE,
+    losses: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Losses, comma-separated; ./mine.py:MyLoss for your own; none: baselines."),
+    ] = CORE,
     dataset: Annotated[str, typer.Option(metavar="NAME", help="See: harness ls datasets.")] = "emoji",
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="See: harness ls protocols. Default: the dataset's own.")
@@ -107,39 +139,110 @@ def run(
         int, typer.Option(metavar="N", help="Random-search trials per loss, on validation classes; 0: protocol values.")
     ] = 0,
     seeds: Annotated[int, typer.Option(metavar="N", help="Final runs per loss, on test classes.")] = 1,
+    ensemble: Annotated[
+        str,
+        typer.Option(metavar="SIZES", help="Ensembles of so many of the seeds, e.g. 2,3; nothing is trained again."),
+    ] = "",
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="A setting (epochs=8) or a knob (group.anchors=1); repeatable."
         ),
     ] = None,
+    scheduler: Annotated[
+        Scheduler, typer.Option(help="asha stops hopeless search trials early; a loss competes with itself only.")
+    ] = Scheduler.none,
+    keep_weights: Annotated[
+        Keep,
+        typer.Option(
+            help="Trained weights that stay: of each loss's final run with the lowest training loss, all, none."
+        ),
+    ] = Keep.best,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run trials again that are stored; replaces them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, its time and disk; run nothing.")] = False,
+    executor: Annotated[
+        ExecutorName, typer.Option(help="ray: as many trials at once as fit; local: one after another in this process.")
+    ] = ExecutorName.ray,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RAY_ADDRESS", metavar="auto|HOST:PORT", help="Join this Ray cluster. Default: start one here."
+        ),
+    ] = None,
+    cpus_per_trial: Annotated[float, typer.Option(metavar="N", help="CPUs of a trial, and its torch threads.")] = 1.0,
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="GPUs of a trial; 0.5 puts two on one. Default: 1 where there are any."),
+    ] = None,
+    max_failures: Annotated[
+        int, typer.Option(metavar="N", help="Restarts of a trial whose process or node died, from its last checkpoint.")
+    ] = 3,
+    storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Train losses, store each result as it ends, print the table. Run it again: only what is missing runs."""
-    experiment = ask(losses, dataset, protocol, trials, seeds, set_ or [])
-    where = Store(results)
+    if os.environ.get("RAY_JOB_SUBMISSION_ID") and not results.is_absolute():
+        raise UserError(
+            f"--results {results}: inside a Ray job the working directory is a temporary copy; give an absolute path"
+        )
+    asked = replace(
+        ask(losses, dataset, protocol, trials, seeds, set_ or []),
+        ensembles=ensemble_sizes(ensemble, seeds),
+        keep_weights=keep_weights.value,
+        scheduler=scheduler.value,
+    )
+    for name, value, least in (("cpus", cpus_per_trial, 1), ("gpus", gpus_per_trial or 0, 0)):
+        if value < least:
+            raise UserError(f"--{name}-per-trial {value:g}: allowed is a number of at least {least}")
+    if scheduler is Scheduler.asha and executor is ExecutorName.local:
+        raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
+    where = Store(results.absolute())
     from rich.console import Console
 
     from harness import backbones, data, local, tables
-    from harness.run import run as execute
+    from harness.progress import Display
+    from harness.run import Run
 
-    for one in plan.baselines(experiment):
+    for one in plan.baselines(asked):
         backbones.check(one.backbone, one.weights)
-    data.load(experiment.dataset)
+    data.load(asked.dataset)
     if dry_run:
-        print_plan(experiment, where, rerun)
+        print_plan(asked, where, rerun)
         return
     where.prepare()
     problems = where.results()[1]
+    display = Display(Console(stderr=True), asked.protocol.select)
+    job = Run(asked, where, storage_of(storage, where), local.execute, display, rerun)
     try:
-        outcome = execute(experiment, where, local.execute, Console(stderr=True), rerun=rerun)
+        with contextlib.ExitStack() as stack:
+            if executor is ExecutorName.ray and job.anything_to_do():
+                from harness.dispatch import Cluster
+
+                cluster = Cluster(
+                    address, cpus_per_trial, gpus_per_trial, max_failures, scheduler.value, asked.protocol.select
+                )
+                job.execute = stack.enter_context(cluster.connected(job.storage, display.line)).execute
+            found = job()
     except KeyboardInterrupt:
         print("harness: interrupted; what finished is stored, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
-    print(*tables.render(tables.select(outcome.results), "markdown").values(), sep="\n", end="")
-    finish(outcome, where, problems)
+    print(*tables.render(tables.select(found), "markdown").values(), sep="\n", end="")
+    finish(job.failures, where, problems)
+
+
+def storage_of(uri: str | None, where: Store) -> "Storage":
+    from harness.storage import Storage
+
+    if uri is None:
+        return Storage(str(where.artifacts.absolute()))
+    return Storage(uri if "://" in uri else str(Path(uri).absolute()))
+
+
+def ensemble_sizes(text: str, seeds: int) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdigit() and 2 <= int(word) <= seeds for word in words):
+        raise UserError(f"--ensemble {text}: allowed are whole numbers from 2 to --seeds, which is {seeds}")
+    return tuple(sorted({int(word) for word in words}))
 
 
 def ask(losses: str, dataset: str, protocol: str | None, trials: int, seeds: int, assignments: list[str]) -> Experiment:
@@ -154,7 +257,7 @@ def ask(losses: str, dataset: str, protocol: str | None, trials: int, seeds: int
     settings, knobs = config.overrides(assignments, chosen)
     if trials and "fold" in settings:
         raise UserError("--set fold=... and --trials exclude each other: search has its own fold")
-    return Experiment(data, rules, chosen, trials, seeds, settings, knobs)
+    return Experiment(data, rules, chosen, trials, seeds, settings=settings, knobs=knobs)
 
 
 def choose_losses(text: str) -> tuple[LossSpec, ...]:
@@ -174,7 +277,7 @@ def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
     searched = plan.search(experiment)
     waiting = where.missing(searched)
     found = [result for result in map(where.get, searched) if result is not None]
-    chosen = plan.best(found, experiment.protocol.select)
+    chosen = plan.best(found, experiment.protocol.select, experiment.protocol.folds)
     final = [] if waiting else plan.final(experiment, chosen)  # what wins is not known yet
     planned = [*searched, *plan.baselines(experiment), *final]
     missing = {trial.id for trial in where.missing(planned)}
@@ -195,14 +298,14 @@ def describe(trial: Trial) -> str:
     return " ".join(f"{name}={plan.written(value)}" for name, value in trial.knobs.items())
 
 
-def finish(outcome: "Outcome", where: Store, problems: Iterable[str]) -> None:
+def finish(failures: list[Failure], where: Store, problems: Iterable[str]) -> None:
     """Say what failed and what could not be read; either makes the exit code 1."""
-    for failure in outcome.failures:
+    for failure in failures:
         print(f"failed: {failure.trial.name}: {failure.error}", file=sys.stderr)
-        print(f"        {where.failure_path(failure.trial)}", file=sys.stderr)
+        print(f"        {where.path(failure.trial, Failure)}", file=sys.stderr)
     report(problems)
-    if outcome.failures:
-        print(f"{len(outcome.failures)} failed; the same command tries them again", file=sys.stderr)
+    if failures:
+        print(f"{len(failures)} failed; the same command tries them again", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -320,13 +423,17 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, or its beg
 @app.command(epilog="Example: harness show 1f2e3d")
 def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
     """Print one record, and the exact command that reproduces it."""
-    file = Store(results).find(id)
-    try:
-        result = store.read(file)
-    except ValueError as error:
-        raise UserError(f"{file}: {error}") from None
+    result = read_result(Store(results), id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
     print(f"\nReproduce with:\n  {plan.command(result.trial, config.protocol(result.trial.protocol))}")
+
+
+def read_result(where: Store, id: str) -> Result:
+    file = where.find(id)
+    try:
+        return store.read(file)
+    except ValueError as error:
+        raise UserError(f"{file}: {error}") from None
 
 
 @app.command(epilog="Example: harness rm 1f2e3d")
@@ -352,3 +459,59 @@ def import_(
     new = sum(mine.put(result) for result in found)
     print(f"{new} imported, {len(found) - new} already here")
     report(problems)
+
+
+@app.command(epilog="Example: harness status --watch")
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 seconds, until Ctrl-C.")] = False,
+    storage: StorageOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Tell from another terminal what is done, running and failed; also when Ray is gone."""
+    from harness import status
+
+    where = Store(results.absolute())
+    files = storage_of(storage, where)
+    try:
+        while watch:
+            print("\x1b[2J\x1b[H" + status.describe(where, files), flush=True)
+            time.sleep(2)
+    except KeyboardInterrupt:
+        return
+    print(status.describe(where, files))
+
+
+@app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy")
+def embed(
+    id: IdArgument,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Image files.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .npy or .csv file. Default: CSV on the screen.")
+    ] = None,
+    storage: StorageOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Embed images with the trained network of a stored final run, whose weights were kept."""
+    where = Store(results.absolute())
+    if out is not None and out.suffix not in (".npy", ".csv"):
+        raise UserError(f"--out {out}: allowed is a .npy or a .csv file")
+    result = read_result(where, id)
+    from harness import inference
+
+    found = inference.embed_files(result, images, storage_of(storage, where))
+    text = "".join(
+        f"{json.dumps(str(file))},{','.join(f'{value:.7g}' for value in row)}\n"
+        for file, row in zip(images, found.tolist(), strict=True)
+    )
+    if out is None:
+        print(text, end="")
+        return
+    try:
+        if out.suffix == ".npy":
+            import numpy as np
+
+            np.save(out, found.numpy())
+        else:
+            out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}") from None

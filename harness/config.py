@@ -1,14 +1,19 @@
 """configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is one line."""
 
 import dataclasses
+import hashlib
 import inspect
 import tomllib
 import typing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.spec import SETTINGS, Dataset, Field, LossSpec, Protocol, UserError, unknown
+from harness.spec import SETTINGS, VALIDATION_FOLDS, Dataset, Field, LossSpec, Protocol, UserError, unknown
+
+if TYPE_CHECKING:
+    from losses.base import Loss
 
 # Beside the package in a wheel, beside the package's folder in a checkout.
 _HERE = Path(__file__).parent
@@ -35,8 +40,9 @@ def dataset(name: str) -> Dataset:
 def protocol(name: str) -> Protocol:
     data = _read("protocols", name)
     where = f"protocols/{name}.toml"
-    needed = {"title", "source", "select", "train", "search"}
+    needed = {"title", "source", "select", "folds", "train", "search"}
     _check_keys(where, data, needed, needed | {"tuned"})
+    folds = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))).check(data["folds"])
     settable = set(SETTINGS) - set(RUN_SETTINGS)
     _check_keys(f"{where} [train]", data["train"], settable, settable)
     _check_keys(f"{where} [search]", data["search"], set(), set(TUNABLE))
@@ -45,6 +51,7 @@ def protocol(name: str) -> Protocol:
         title=data["title"],
         source=data["source"],
         select=data["select"],
+        folds=folds,
         settings={key: _setting(where, key, value) for key, value in data["train"].items()},
         search={key: (float(low), float(high)) for key, (low, high) in data["search"].items()},
         tuned=data.get("tuned", {}),
@@ -52,11 +59,35 @@ def protocol(name: str) -> Protocol:
 
 
 def loss(name: str) -> LossSpec:
-    """What a registered loss says of itself; `-` stands for `_`. Imports torch."""
+    """What a loss says of itself: a registered one (`-` stands for `_`), or ./mine.py:MyLoss. Imports torch."""
+    if ".py:" in name:
+        return _own_loss(name)
     name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
-    found = losses.get(name)
+    return _describe(name, losses.get(name))
+
+
+def _own_loss(text: str) -> LossSpec:
+    """A loss from a user's own file; its version is the hash of the file, so an edited one is another trial."""
+    path, _, wanted = text.rpartition(":")
+    file = Path(path)
+    try:
+        source = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--losses {text}: cannot read {path}: {error.strerror}") from None
+    name = f"{file.stem}.{wanted}"
+    try:
+        found = losses.get(name, source)
+    except KeyError as error:
+        raise UserError(f"--losses {text}: {error.args[0]}") from None
+    except Exception as error:  # whatever the user's file raises
+        raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
+    version = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return replace(_describe(name, found), version=version, source=source)
+
+
+def _describe(name: str, found: "type[Loss]") -> LossSpec:
     hints = typing.get_type_hints(found.__init__)
     parameters = inspect.signature(found.__init__).parameters.values()
     knobs = {
@@ -77,7 +108,7 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
         if not equals:
             raise UserError(f"--set {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
         owner, dot, knob = key.strip().rpartition(".")
-        owner = owner.replace("-", "_")
+        owner = owner if owner in by_name else owner.replace("-", "_")
         if not dot:
             if knob not in SETTINGS:
                 raise unknown("setting", knob, SETTINGS)

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.spec import Dataset, UserError
+from harness.spec import VALIDATION_FOLDS, Dataset, UserError
 
-VALIDATION_FOLDS = 4
 EMBEDDED = Path(__file__).parent / "embedded"
 
 

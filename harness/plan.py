@@ -3,6 +3,7 @@
 import random
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from harness.config import DEFAULTS, TUNABLE
@@ -31,12 +32,14 @@ PIXELS: Mapping[str, Any] = {
 def search(experiment: Experiment) -> list[Trial]:
     """`trials` configurations for each loss, drawn before anything runs: the same request names the same trials.
 
-    Draw i does not depend on how many are asked for. What the user set is not searched.
+    Draw i does not depend on how many are asked for. What the user set is not searched. Each configuration is one
+    trial for each validation fold of the protocol.
     """
     return [
-        trial(experiment, loss, _draw(experiment, loss, number), fold="val0")
+        trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
         for loss in experiment.losses
         for number in range(experiment.trials)
+        for fold in range(experiment.protocol.folds)
     ]
 
 
@@ -62,14 +65,25 @@ def baselines(experiment: Experiment) -> list[Trial]:
     return [_baseline(experiment, **PIXELS, seed=DEFAULTS["seed"]), *(network if random_part else network[:1])]
 
 
-def best(results: Iterable[Result], metric: str) -> dict[str, dict[str, Any]]:
-    """Of each loss the values of its best search trial, on validation classes. Equal scores: the first id."""
-    ranked: dict[str, Result] = {}
+def best(results: Iterable[Result], metric: str, folds: int = 1) -> dict[str, dict[str, Any]]:
+    """Of each loss the values of its best configuration by the mean over the validation folds.
+
+    A configuration that lacks a fold is no candidate. Equal scores: the first id.
+    """
+    scored: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda one: one.id):
-        held = ranked.get(result.trial.loss)
-        if held is None or result.metrics[metric] > held.metrics[metric]:
-            ranked[result.trial.loss] = result
-    return {name: values_of(result.trial) for name, result in ranked.items()}
+        scored.setdefault(replace(result.trial, fold="val0").id, []).append(result)
+    ranked: dict[str, tuple[float, Trial]] = {}
+    for group in scored.values():
+        score, one = sum(result.metrics[metric] for result in group) / folds, group[0].trial
+        if len(group) == folds and (one.loss not in ranked or score > ranked[one.loss][0]):
+            ranked[one.loss] = (score, one)
+    return {name: values_of(one) for name, (_, one) in ranked.items()}
+
+
+def configuration(one: Trial) -> str:
+    """The same for trials that differ in their seed only."""
+    return replace(one, seed=0).id
 
 
 def values_of(one: Trial) -> dict[str, Any]:
@@ -95,7 +109,7 @@ def _baseline(experiment: Experiment, **fixed: Any) -> Trial:
 def _trial(
     experiment: Experiment,
     loss: str,
-    version: int,
+    version: int | str,
     knobs: Mapping[str, Any],
     settings: Mapping[str, Any],
     fixed: Mapping[str, Any],

@@ -1,50 +1,150 @@
-"""From an experiment to its stored results: search, choose, final runs; only what is missing runs."""
+"""From an experiment to its stored results: search, choose, final runs, ensembles; only what is missing runs."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from rich.console import Console
-
-from harness import plan
+from harness import ensemble, plan
+from harness import storage as names
 from harness.progress import Display
-from harness.spec import Experiment, Failure, Job, Progress, Result, Trial
+from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, ensemble_id
+from harness.storage import Storage
 from harness.store import Store
 
-Executor = Callable[[Iterable[Job]], Iterator[tuple[Trial, Progress | Result | Failure]]]
+Tell = Callable[[Trial, Event], None]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    results: list[Result]  # of the final trials and the baselines
-    failures: list[Failure]
+class Executor(Protocol):
+    """Runs jobs and tells what happens; local.execute, or Ray Tune."""
+
+    def __call__(self, jobs: Sequence[Job], tell: Tell) -> None: ...
 
 
-def run(experiment: Experiment, store: Store, execute: Executor, console: Console, *, rerun: bool = False) -> Outcome:
-    """Search on validation classes, then run the winners on test classes, storing each result as it ends."""
-    failures: list[Failure] = []
+@dataclass
+class Run:
+    """One `harness run`: where its results go, who works, who watches."""
 
-    def pending(trials: list[Trial]) -> list[Trial]:
-        return trials if rerun else store.missing(trials)
+    experiment: Experiment
+    store: Store
+    storage: Storage
+    execute: Executor
+    display: Display
+    rerun: bool = False
+    failures: list[Failure] = field(default_factory=list)
 
-    def finish(trials: list[Trial], display: Display) -> list[Result]:
+    def __call__(self) -> list[Result]:
+        """Search on validation classes, then the winners on test classes; each result is stored as its trial ends.
+
+        Returns the final results: baselines, losses, ensembles.
+        """
+        asked, select = self.experiment, self.experiment.protocol.select
+        baselines, searched = plan.baselines(asked), plan.search(asked)
+        with self.display:
+            # the final trials are not known before the search ends, but their number is
+            self.display.expect(len(self.pending(searched)) + len(baselines) + len(asked.losses) * asked.seeds)
+            chosen = plan.best(self.finish(searched), select, asked.protocol.folds)
+            last = [*baselines, *plan.final(asked, chosen)]
+            self.display.expect(len(self.pending(last)))
+            results = self.finish(last)
+        self.discard_weights(results)
+        return results + self.ensembles(results)
+
+    def anything_to_do(self) -> bool:
+        """Whether a trial has to run; if not, nobody needs to be hired."""
+        asked = self.experiment
+        searched = plan.search(asked)
+        if self.pending([*searched, *plan.baselines(asked)]):
+            return True
+        found = [result for result in map(self.store.get, searched) if result is not None]
+        chosen = plan.best(found, asked.protocol.select, asked.protocol.folds)
+        return bool(self.pending(plan.final(asked, chosen)))
+
+    def pending(self, trials: list[Trial]) -> list[Trial]:
+        """What has to run. A trial that a scheduler stopped is done as long as that scheduler is asked for."""
+        if self.rerun:
+            return trials
+        missing = self.store.missing(trials)
+        stops = self.experiment.scheduler != "none"
+        return [trial for trial in missing if not (stops and trial.fold != "test" and self.store.stopped(trial))]
+
+    def finish(self, trials: list[Trial]) -> list[Result]:
         """The results of these trials, stored or run now."""
-        jobs = [Job(trial, experiment.dataset, str(store.artifacts)) for trial in pending(trials)]
-        for trial, event in execute(jobs):
-            if isinstance(event, Result):
-                store.put(event, replace=rerun)
-            elif isinstance(event, Failure):
-                store.put_failure(event)
-                failures.append(event)
-            display.show(trial, event)
-        return [result for result in map(store.get, trials) if result is not None]
+        jobs = [self.job(trial) for trial in self.pending(trials)]
+        if jobs:
+            announced = self.announce(jobs)
+            try:
+                self.execute(jobs, self.tell)
+            finally:
+                self.storage.remove(announced)
+        return [result for result in map(self.store.get, trials) if result is not None]
 
-    baselines = plan.baselines(experiment)
-    searched = plan.search(experiment)
-    with Display(console) as display:
-        # the final trials are not known before the search ends, but their number is
-        display.total = len(pending(searched)) + len(baselines) + len(experiment.losses) * experiment.seeds
-        chosen = plan.best(finish(searched, display), experiment.protocol.select)
-        last = [*baselines, *plan.final(experiment, chosen)]
-        display.total = display.done + len(pending(last))
-        results = finish(last, display)
-    return Outcome(results, failures)
+    def job(self, trial: Trial) -> Job:
+        asked = self.experiment
+        source = next((loss.source for loss in asked.losses if loss.name == trial.loss), "")
+        final = trial.fold == "test" and trial.loss != plan.BASELINE
+        return Job(
+            trial,
+            asked.dataset,
+            self.storage.uri,
+            source=source,
+            keep_weights=final and asked.keep_weights != "none",
+            validate=asked.scheduler != "none" and not final and trial.loss != plan.BASELINE,
+        )
+
+    def tell(self, trial: Trial, event: Event) -> None:
+        """Store what ended before saying so; only then is its checkpoint of no more use."""
+        if isinstance(event, Result):
+            self.store.put(event, replace=self.rerun)
+        elif isinstance(event, Stopped | Failure):
+            self.store.note(event)
+        if isinstance(event, Result | Stopped):
+            self.storage.remove(names.checkpoint(trial.id))
+        if not isinstance(event, Progress):
+            self.storage.remove(names.sign_of_life(trial.id))
+        if isinstance(event, Failure):
+            self.failures.append(event)
+        self.display.show(trial, event)
+
+    def announce(self, jobs: list[Job]) -> str:
+        """Leave word of what is planned, for `harness status` in another terminal."""
+        name = f"plans/{uuid.uuid4().hex}.json"
+        about = {"pid": os.getpid(), "node": platform.node(), "started": time.time()}
+        self.storage.write_json(name, {**about, "trials": [job.trial.name for job in jobs]})
+        return name
+
+    def discard_weights(self, results: list[Result]) -> None:
+        """Of each loss's final runs keep the one with the lowest training loss: nothing is chosen on test classes."""
+        if self.experiment.keep_weights != "best":
+            return
+        for group in by_configuration(results):
+            _, *others = sorted(group, key=lambda one: (one.curve[-1]["loss"] if one.curve else 0.0, one.id))
+            for other in others:
+                self.storage.remove(names.weights(other.id))
+
+    def ensembles(self, results: list[Result]) -> list[Result]:
+        """For each loss and size; a size above the number of finished seeds has no ensemble."""
+        found = []
+        for group in by_configuration(results):
+            for size in self.experiment.ensembles:
+                if size > len(group):
+                    continue
+                id = ensemble_id(size, (one.id for one in group))
+                stored = None if self.rerun else self.store.get(group[0].trial, id)
+                if stored is None:
+                    stored = ensemble.build(group, size, self.experiment.dataset.recall_at, self.storage)
+                    self.store.put(stored, replace=self.rerun)
+                found.append(stored)
+        return found
+
+
+def by_configuration(results: list[Result]) -> list[list[Result]]:
+    """Final runs of losses, those that differ in their seed only together."""
+    groups: dict[str, list[Result]] = {}
+    for one in results:
+        if one.trial.loss != plan.BASELINE:
+            groups.setdefault(plan.configuration(one.trial), []).append(one)
+    return list(groups.values())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SCHEMA = 1  # of a stored result
+VALIDATION_FOLDS = 4  # val0 .. val3, each a quarter of the training classes
 
 Metrics = Mapping[str, float]
 
@@ -34,7 +35,7 @@ class Field:
 
     name: str
     kind: type  # int, float, bool, str, or tuple (of ints)
-    default: Any = dataclasses.MISSING
+    default: Any = None
     choices: tuple[Any, ...] = ()
     optional: bool = False
     least: float | None = None
@@ -138,6 +139,7 @@ class Protocol:
     title: str
     source: str
     select: str  # the metric that chooses among search trials, on validation classes
+    folds: int  # validation folds a configuration is scored on: its score is their mean
     settings: Mapping[str, Any]
     search: Mapping[str, tuple[float, float]]  # lr and weight_decay, drawn uniformly in the logarithm
     tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
@@ -154,9 +156,10 @@ class LossSpec:
     name: str
     title: str
     cite: str
-    version: int
+    version: int | str  # of a user's own file: its hash
     knobs: Mapping[str, Field]
     space: Mapping[str, Any]  # knob -> Range | Choice
+    source: str = ""  # the text of a user's own file; empty for a registered loss
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,9 @@ class Experiment:
     losses: tuple[LossSpec, ...]
     trials: int = 0
     seeds: int = 1
+    ensembles: tuple[int, ...] = ()  # sizes
+    keep_weights: Literal["best", "all", "none"] = "best"  # of final runs
+    scheduler: Literal["none", "asha"] = "none"  # for search trials
     settings: Mapping[str, Any] = field(default_factory=dict)  # --set epochs=4
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set group.anchors=1
 
@@ -185,7 +191,7 @@ class Trial:
     fingerprint: str
     protocol: str
     loss: str  # "none" for the baselines
-    loss_version: int
+    loss_version: int | str
     knobs: Mapping[str, Any]
 
     fold: Literal["val0", "val1", "val2", "val3", "test"] = _setting()
@@ -249,7 +255,7 @@ SETTINGS: Mapping[str, Field] = {
     item.name: Field.of(
         item.name,
         _HINTS[item.name],
-        dataclasses.MISSING,
+        None,
         **{key: limit for key, limit in item.metadata.items() if key != "settable"},
     )
     for item in dataclasses.fields(Trial)
@@ -259,9 +265,10 @@ SETTINGS: Mapping[str, Field] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one trial gave. Written once; metrics are unrounded fractions."""
+    """What one trial gave, or an ensemble of trials that differ in their seed only. Written once; metrics are
+    unrounded fractions."""
 
-    trial: Trial
+    trial: Trial  # of an ensemble: its first member's
     title: str
     cite: str
     metrics: Metrics
@@ -269,11 +276,14 @@ class Result:
     curve: tuple[Mapping[str, float], ...]  # one row an epoch
     seconds: Mapping[str, float]  # "train" leaves evaluation out, "total" does not
     parameters: int
+    artifacts: Mapping[str, Mapping[str, str]]  # files in the storage: path and sha256
     provenance: Mapping[str, Any]
+    ensemble: int = 0  # how many networks are joined; 0: a single trial
+    members: tuple[str, ...] = ()  # ids of the trials the networks are taken from
 
     @property
     def id(self) -> str:
-        return self.trial.id
+        return ensemble_id(self.ensemble, self.members) if self.ensemble else self.trial.id
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
@@ -287,7 +297,8 @@ class Result:
             raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
         try:
             fields = {item.name: data[item.name] for item in dataclasses.fields(cls)}
-            result = cls(**{**fields, "trial": Trial.from_json(fields["trial"]), "curve": tuple(fields["curve"])})
+            tuples = {name: tuple(fields[name]) for name in ("curve", "members")}
+            result = cls(**{**fields, **tuples, "trial": Trial.from_json(fields["trial"])})
             finite = all(math.isfinite(value) for value in result.metrics.values())
         except (KeyError, TypeError, AttributeError, UserError) as error:
             raise ValueError(f"not a result of this harness: {error}") from None
@@ -298,21 +309,39 @@ class Result:
         return result
 
 
+def ensemble_id(size: int, members: Iterable[str]) -> str:
+    return hashlib.sha256(f"{size} of {' '.join(sorted(members))}".encode()).hexdigest()[:12]
+
+
 @dataclass(frozen=True)
-class Failure:
-    """A trial that raised: the one line to show, and the whole story."""
+class Stopped:
+    """A search trial that a scheduler ended early. It is never selected, and runs in full when asked for without."""
 
     trial: Trial
-    error: str
-    traceback: str
+    epochs: int  # that it did
+    metrics: Metrics  # after the last of them
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.trial.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A trial that raised or died: the one line to show, the whole story, and where its worker logged."""
+
+    trial: Trial
+    error: str
+    traceback: str
+    log: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        names = {"schema": SCHEMA, "id": self.trial.id, "name": self.trial.name}
+        return {**names, **dataclasses.asdict(self), "trial": self.trial.to_json()}
+
+
+@dataclass(frozen=True)
 class Progress:
-    """Where a running trial is. `step == steps` closes an epoch."""
+    """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
 
     stage: str  # "pretrain" | "train" | "evaluate"
     epoch: int
@@ -322,6 +351,14 @@ class Progress:
     loss: float
     images_per_second: float
     seconds_left: float
+    metrics: Metrics = field(default_factory=dict)  # on validation classes, where a scheduler wants them
+
+    @property
+    def closes_epoch(self) -> bool:
+        return self.stage != "evaluate" and self.step == self.steps
+
+
+Event = Progress | Result | Stopped | Failure
 
 
 @dataclass(frozen=True)
@@ -330,5 +367,8 @@ class Job:
 
     trial: Trial
     dataset: Dataset
-    artifacts: str  # a folder for what trials share, such as pre-trained weights
+    storage: str  # a folder or URI that every node sees: checkpoints, shared pre-training, embeddings
     threads: int | None = None  # None: torch's own choice
+    keep_weights: bool = False  # of a final run
+    source: str = ""  # the text of a user's own loss
+    validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.spec import Failure, Result, Trial, UserError, unknown
+from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
+
+
 class Store:
-    """runs/<dataset>/<loss>/<id>.json under a folder; failures/ beside it.
+    """runs/<dataset>/<loss>/<id>.json under a folder; failures/ and stopped/ beside it.
 
     Append-only: a result is written to a temporary file, synced, and linked to its name, which fails if the name
     is taken. So two writers never mix, and what is there is whole.
@@ -37,12 +40,13 @@ class Store:
         except OSError as error:
             raise UserError(f"cannot write results to {self.root}: {error.strerror or error}") from None
 
-    def path(self, trial: Trial) -> Path:
-        return self.root / "runs" / trial.dataset / trial.loss / f"{trial.id}.json"
+    def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
+        """Of a trial; an ensemble of such trials has an id of its own."""
+        return self.root / FOLDERS[kind] / trial.dataset / trial.loss / f"{id or trial.id}.json"
 
     def put(self, result: Result, *, replace: bool = False) -> bool:
         """Write a result; False if its id was there already, which keeps the one that is."""
-        target = self.path(result.trial)
+        target = self.path(result.trial, id=result.id)
         part = _write_part(target, result.to_json())
         try:
             if replace:
@@ -53,27 +57,28 @@ class Store:
             return False
         finally:
             part.unlink(missing_ok=True)
-            self.failure_path(result.trial).unlink(missing_ok=True)
+            for other in (Failure, Stopped):
+                self.path(result.trial, other).unlink(missing_ok=True)
         return True
 
-    def failure_path(self, trial: Trial) -> Path:
-        return self.root / "failures" / trial.dataset / trial.loss / f"{trial.id}.json"
-
-    def put_failure(self, failure: Failure) -> Path:
-        """The latest failure of a trial replaces an earlier one; a result removes it."""
-        target = self.failure_path(failure.trial)
-        os.replace(_write_part(target, failure.to_json()), target)
+    def note(self, event: Failure | Stopped) -> Path:
+        """Write what is no result; the latest of a trial replaces an earlier one, a result removes it."""
+        target = self.path(event.trial, type(event))
+        os.replace(_write_part(target, event.to_json()), target)
         return target
 
-    def get(self, trial: Trial) -> Result | None:
-        """The stored result of a trial; a UserError where its file is there but cannot be read."""
-        file = self.path(trial)
+    def stopped(self, trial: Trial) -> bool:
+        return self.path(trial, Stopped).exists()
+
+    def get(self, trial: Trial, id: str | None = None) -> Result | None:
+        """The stored result of a trial or ensemble; a UserError where its file is there but cannot be read."""
+        file = self.path(trial, id=id)
         if not file.exists():
             return None
         try:
             return read(file)
         except ValueError as error:
-            raise UserError(f"{file}: {error}; remove it with: harness rm {trial.id}") from None
+            raise UserError(f"{file}: {error}; remove it with: harness rm {file.stem}") from None
 
     def missing(self, trials: Iterable[Trial]) -> list[Trial]:
         """Those not stored yet, each once, in order."""

@@ -118,12 +118,12 @@ def _metric_order(name: str) -> tuple[int, int, str]:
 
 def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
     """A row a configuration, seeds joined; the baselines first, then the losses by name."""
-    ordered = sorted(results, key=_order)
+    ordered = sorted(_largest(results), key=_order)
     groups = [list(group) for _, group in groupby(ordered, key=_order)]
     usual = _usual(groups)
     return tuple(
         Row(
-            label=group[0].title + _distinction(group[0], [other[0] for other in groups]),
+            label=_label(group[0]) + _distinction(group[0], [other[0] for other in groups]),
             cite=group[0].cite,
             seeds=len(group),
             cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
@@ -133,10 +133,28 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
     )
 
 
-def _order(result: Result) -> tuple[bool, bool, str, str]:
+def _order(result: Result) -> tuple[bool, bool, str, int, str]:
     trial = result.trial
-    configuration = {key: value for key, value in trial.to_json().items() if key != "seed"}
-    return trial.loss != BASELINE, trial.backbone != PIXELS, trial.loss, repr(sorted(configuration.items()))
+    return (
+        trial.loss != BASELINE,
+        trial.backbone != PIXELS,
+        trial.loss,
+        result.ensemble,
+        repr(sorted({**trial.to_json(), "seed": 0}.items())),
+    )
+
+
+def _largest(results: list[Result]) -> list[Result]:
+    """Of an ensemble's records the one drawn from the most networks; all single runs."""
+    ensembles: dict[tuple[int, str], Result] = {}
+    for one in sorted(results, key=lambda one: len(one.members)):
+        if one.ensemble:
+            ensembles[one.ensemble, plan.configuration(one.trial)] = one
+    return [one for one in results if not one.ensemble] + list(ensembles.values())
+
+
+def _label(result: Result) -> str:
+    return f"{result.title}, ensemble of {result.ensemble}" if result.ensemble else result.title
 
 
 def _usual(groups: list[list[Result]]) -> dict[str, Any]:

@@ -2,27 +2,32 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
-import os
+import tempfile
 import time
-from collections.abc import Generator, Iterator
+import traceback
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from typing import Any
 
+import safetensors.torch
 import torch
-from filelock import FileLock
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 import losses
 from harness import backbones, data, evaluate, provenance, transforms
+from harness import storage as store_names
 from harness.sampler import Balanced, Shuffled
-from harness.spec import Dataset, Job, Progress, Result, Trial
+from harness.spec import Dataset, Event, Failure, Job, Progress, Result, Trial
+from harness.storage import Storage, artifact
 from losses.base import Loss
 
 EVERY = 8  # steps between two looks at the loss: each look makes a GPU wait
+EMBED_BATCH = 256
 KMEANS_SEED = 0  # part of the NMI recipe: the same for every trial
 UNTRAINED = "Untrained network"
 BASELINES = {backbones.PIXELS: "Raw pixels"}  # what a trial without a loss is called
@@ -59,25 +64,27 @@ class Stage:
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
-    """Train and evaluate one trial."""
-    started = time.perf_counter()
-    trial = job.trial
+    """Train and evaluate one trial; go on from its checkpoint where there is one."""
+    trial, storage = job.trial, Storage(job.storage)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    bench, loss = set_up(trial, job.dataset)
-
-    seconds: dict[str, float] = {}
+    started = time.perf_counter()
+    bench, loss = set_up(trial, job.dataset, job.source)
     curve: list[dict[str, float]] = []
+    seconds: dict[str, float] = {}
     if loss is not None:
-        if trial.pretrain_epochs:
-            yield from pretrain(bench, loss, Path(job.artifacts))
-            seconds["pretrain"] = time.perf_counter() - started
-        begun = time.perf_counter()
-        curve = yield from fit(bench, main_stage(bench, loss))
-        seconds["train"] = time.perf_counter() - begun
+        checkpoint = Checkpoint.read(storage, trial)
+        if trial.pretrain_epochs and checkpoint.stage != "train":
+            seconds["pretrain"] = yield from pretrain(bench, loss, storage, checkpoint)
+        stage = main_stage(bench, loss)
+        validate = (lambda: measure(bench, job.dataset.recall_at)) if job.validate else None
+        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validate)
 
-    metrics = yield from measure(bench, job.dataset.recall_at)
-    seconds["total"] = time.perf_counter() - started
+    begun = time.perf_counter()
+    embedded = yield from embed_fold(bench)
+    metrics = evaluate.metrics(embedded, bench.fold.test_labels.to(bench.device), job.dataset.recall_at, KMEANS_SEED)
+    seconds["evaluate"] = time.perf_counter() - begun
+    seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
     return Result(
         trial=trial,
         title=loss.title if loss else BASELINES.get(trial.backbone, UNTRAINED),
@@ -87,11 +94,44 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         curve=tuple(curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(bench, loss),
+        artifacts=keep(job, bench, embedded, storage) if loss is not None and trial.fold == "test" else {},
         provenance=provenance.gather(trial, bench.device),
     )
 
 
-def set_up(trial: Trial, dataset: Dataset) -> tuple[Bench, Loss | None]:
+def events(job: Job) -> Iterator[Event]:
+    """All that happens to a trial: its Progress, then its Result or the Failure it ended in."""
+    running = run(job)
+    try:
+        while True:
+            yield next(running)
+    except StopIteration as end:
+        yield end.value
+    except Exception as error:
+        story = f"{type(error).__name__}: {error}".splitlines()[0]
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            story += (
+                "; give a trial more of the GPU (--gpus-per-trial), a smaller batch (--set classes_per_batch=...) "
+                "or half precision (--set precision=amp)"
+            )
+        yield Failure(job.trial, story, traceback.format_exc())
+
+
+def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str, dict[str, str]]:
+    """Write what a final run leaves behind: its test embeddings, which ensembles join, and its weights if asked."""
+    id = job.trial.id
+    files = {"embeddings": (store_names.embeddings(id), {"embeddings": embedded, "labels": bench.fold.test_labels})}
+    if job.keep_weights:
+        files["weights"] = (store_names.weights(id), bench.model.state_dict())
+    kept = {}
+    for what, (name, tensors) in files.items():
+        content = save({key: tensor.contiguous().cpu() for key, tensor in tensors.items()})
+        storage.write(name, content)
+        kept[what] = artifact(name, content)
+    return kept
+
+
+def set_up(trial: Trial, dataset: Dataset, source: str = "") -> tuple[Bench, Loss | None]:
     """Data, network and loss of a trial; a baseline has no loss."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = data.load(dataset)
@@ -100,7 +140,7 @@ def set_up(trial: Trial, dataset: Dataset) -> tuple[Bench, Loss | None]:
     model = backbones.create(trial).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss = None
     if trial.loss != "none":
-        loss = losses.get(trial.loss)(fold.train_classes, model.dim, **trial.knobs).to(device)
+        loss = losses.get(trial.loss, source)(fold.train_classes, model.dim, **trial.knobs).to(device)
     return Bench(trial, device, model, images, fold), loss
 
 
@@ -117,13 +157,14 @@ class Cost:
     parameters: int
 
 
-def probe(trial: Trial, dataset: Dataset) -> Cost:
+def probe(trial: Trial, dataset: Dataset, source: str = "") -> Cost:
     """Time a few batches of a trial, without changing anything."""
-    bench, loss = set_up(trial, dataset)
+    bench, loss = set_up(trial, dataset, source)
     training = 0.0
     if loss is not None:
         stage = dataclasses.replace(main_stage(bench, loss), epochs=1)
-        *_, last = islice(fit(bench, stage), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
     pixels = bench.images.pixels[bench.fold.test[:128]]
     bench.model.eval()
@@ -146,21 +187,53 @@ def main_stage(bench: Bench, loss: Loss) -> Stage:
     )
 
 
-def fit(bench: Bench, stage: Stage) -> Generator[Progress, None, list[dict[str, float]]]:
-    """The loop. Returns the curve: loss and images per second of each epoch."""
+@dataclass
+class Checkpoint:
+    """A trial at the end of an epoch. What is random in an epoch follows from its number, so no generator's state is
+    part of it."""
+
+    stage: str = ""
+    epoch: int = 0
+    seconds: float = 0.0
+    curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, storage: Storage, trial: Trial) -> "Checkpoint":
+        """The stored one, or a blank one."""
+        content = storage.read(store_names.checkpoint(trial.id))
+        return cls(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)) if content else cls()
+
+    def write(self, storage: Storage, trial: Trial) -> None:
+        buffer = io.BytesIO()
+        torch.save(vars(self), buffer)
+        storage.write(store_names.checkpoint(trial.id), buffer.getvalue())
+
+
+Validate = Callable[[], dict[str, float]]
+
+
+def fit(
+    bench: Bench, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
+) -> Generator[Progress, None, tuple[list[dict[str, float]], float]]:
+    """The loop. Returns the curve, with loss and images per second of each epoch, and the seconds it took."""
     model, loss, device = bench.model, stage.loss, bench.device
     optimizer = torch.optim.Adam(parameter_groups(bench, stage))
     scheduler = make_scheduler(optimizer, stage)
     scaler = torch.amp.GradScaler("cuda", enabled=bench.amp)
-    steps, curve, spent, done = len(stage.batches), [], 0.0, 0
-    for epoch in range(1, stage.epochs + 1):
+    stateful = {"model": model, "loss": loss, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
+    at = resumed if resumed.stage == stage.name else Checkpoint(stage.name)
+    for name, part in stateful.items():
+        if name in at.state:
+            part.load_state_dict(at.state[name])
+    steps, curve, spent = len(stage.batches), list(at.curve), at.seconds
+    for epoch in range(at.epoch + 1, stage.epochs + 1):
         model.train()
         loss.train()
-        # Everything random in an epoch follows from its number, so that an epoch can be repeated by itself.
         torch.manual_seed(seed(bench.trial, f"{stage.name}:{epoch}:loss"))
         values = torch.zeros(steps, device=device)
         seen, begun = 0, time.perf_counter()
-        for step, (batch, labels) in enumerate(load(bench, stage, epoch)):
+        for step, (batch, labels) in enumerate(load(bench, stage, epoch), start=1):
             with torch.autocast(device.type, enabled=bench.amp):
                 embeddings = model(batch)
             value = loss(embeddings.float(), labels)
@@ -169,26 +242,26 @@ def fit(bench: Bench, stage: Stage) -> Generator[Progress, None, list[dict[str, 
             scaler.step(optimizer)
             scaler.update()
             scheduler.step()
-            values[step] = value.detach()
-            seen, done = seen + len(labels), done + 1
-            if (step + 1) % EVERY == 0 or step + 1 == steps:
-                check_finite(values[: step + 1], epoch)
-                elapsed = time.perf_counter() - begun
-                left = (spent + elapsed) / done * (stage.epochs * steps - done)
-                yield Progress(
-                    stage.name,
-                    epoch,
-                    stage.epochs,
-                    step + 1,
-                    steps,
-                    values[: step + 1].mean().item(),
-                    seen / elapsed,
-                    left,
-                )
-        elapsed = time.perf_counter() - begun
-        spent += elapsed
-        curve.append({"epoch": epoch, "loss": values.mean().item(), "images_per_second": round(seen / elapsed, 1)})
-    return curve
+            values[step - 1] = value.detach()
+            seen += len(labels)
+            if step % EVERY == 0 and step < steps:
+                yield progress(stage, epoch, values[:step], seen, time.perf_counter() - begun, spent)
+        last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
+        spent += time.perf_counter() - begun
+        curve.append({"epoch": epoch, "loss": last.loss, "images_per_second": round(last.images_per_second, 1)})
+        state = {name: part.state_dict() for name, part in stateful.items()}
+        Checkpoint(stage.name, epoch, spent, curve, state).write(storage, bench.trial)
+        yield dataclasses.replace(last, metrics=validate() if validate else {})
+    return curve, spent
+
+
+def progress(stage: Stage, epoch: int, values: Tensor, seen: int, elapsed: float, spent: float) -> Progress:
+    """A look at the loss: the one place where a GPU is waited for, and where a NaN is found."""
+    check_finite(values, epoch)
+    steps, step = len(stage.batches), len(values)
+    done = (epoch - 1) * steps + step
+    left = (spent + elapsed) / done * (stage.epochs * steps - done)
+    return Progress(stage.name, epoch, stage.epochs, step, steps, values.mean().item(), seen / max(elapsed, 1e-9), left)
 
 
 def load(bench: Bench, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -231,33 +304,35 @@ def check_finite(values: Tensor, epoch: int) -> None:
         raise FloatingPointError(f"loss is {values[step].item()} at epoch {epoch}, step {step + 1}")
 
 
-def pretrain(bench: Bench, loss: Loss, artifacts: Path) -> Generator[Progress, None, None]:
-    """Classification before the loss: once for a backbone, data and seed, then shared by every loss.
+def pretrain(bench: Bench, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
+    """Classification before the loss: once for a backbone, data and seed, then shared by every loss. Returns seconds.
 
     The classifier's weights are handed on where the loss has one of the same shape. No augmentation, a constant
     learning rate and no weight decay: a search over weight decay must not retrain it.
     """
     trial, model = bench.trial, bench.model
-    file = artifacts / "pretrained" / f"{pretraining_key(trial)}.safetensors"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{file}.lock"):
-        if not file.exists():
+    begun = time.perf_counter()
+    name = f"pretrained/{pretraining_key(trial)}.safetensors"
+    with storage.lock(name):
+        content = storage.read(name)
+        if content is None:
             torch.manual_seed(seed(trial, "pretrain"))  # whatever the loss has drawn before
             softmax = losses.get("softmax")(bench.fold.train_classes, model.dim).to(bench.device)
             batches = Shuffled(len(bench.fold.train), trial.pretrain_batch)
-            yield from fit(
-                bench,
-                Stage("pretrain", softmax, batches, trial.pretrain_epochs, trial.pretrain_lr, 0.0, "drops", (), "none"),
+            stage = Stage(
+                "pretrain", softmax, batches, trial.pretrain_epochs, trial.pretrain_lr, 0.0, "drops", (), "none"
             )
+            yield from fit(bench, stage, storage, resumed)
             state = nn.ModuleDict({"model": model, "loss": softmax}).state_dict()
-            save_file({name: value.contiguous().cpu() for name, value in state.items()}, f"{file}.part")
-            os.replace(f"{file}.part", file)
-        state = load_file(file)
-    model.load_state_dict({name[6:]: value for name, value in state.items() if name.startswith("model.")})
+            content = save({key: value.contiguous().cpu() for key, value in state.items()})
+            storage.write(name, content)
+    state = safetensors.torch.load(content)
+    model.load_state_dict({key[6:]: value for key, value in state.items() if key.startswith("model.")})
     own = loss.state_dict()
-    handed = {name[5:]: value for name, value in state.items() if name.startswith("loss.classifier.")}
-    handed = {name: value for name, value in handed.items() if name in own and own[name].shape == value.shape}
+    handed = {key[5:]: value for key, value in state.items() if key.startswith("loss.classifier.")}
+    handed = {key: value for key, value in handed.items() if key in own and own[key].shape == value.shape}
     loss.load_state_dict({**own, **handed})
+    return time.perf_counter() - begun
 
 
 def pretraining_key(trial: Trial) -> str:
@@ -271,21 +346,29 @@ def pretraining_key(trial: Trial) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def measure(bench: Bench, ks: tuple[int, ...]) -> Generator[Progress, None, dict[str, float]]:
-    """Embed the held-out classes and compute every metric."""
-    fold, batch = bench.fold, 256
+def embed_fold(bench: Bench) -> Generator[Progress, None, Tensor]:
+    """The embeddings of the held-out classes, on the device."""
     parts: list[Tensor] = []
-    chunks = fold.test.split(batch)
+    chunks = bench.fold.test.split(EMBED_BATCH)
     bench.model.eval()
     begun = time.perf_counter()
     for number, chosen in enumerate(chunks, start=1):
         parts.append(embed(bench, bench.images.pixels[chosen]))
         elapsed = time.perf_counter() - begun
-        speed = min(number * batch, len(fold.test)) / elapsed
-        yield Progress(
-            "evaluate", 1, 1, number, len(chunks), math.nan, speed, elapsed / number * (len(chunks) - number)
-        )
-    return evaluate.metrics(torch.cat(parts), fold.test_labels.to(bench.device), ks, KMEANS_SEED)
+        speed = min(number * EMBED_BATCH, len(bench.fold.test)) / elapsed
+        left = elapsed / number * (len(chunks) - number)
+        yield Progress("evaluate", 1, 1, number, len(chunks), math.nan, speed, left)
+    return torch.cat(parts)
+
+
+def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
+    """Every metric on the held-out classes, without a word."""
+    embedded = embed_fold(bench)
+    while True:
+        try:
+            next(embedded)
+        except StopIteration as end:
+            return evaluate.metrics(end.value, bench.fold.test_labels.to(bench.device), ks, KMEANS_SEED)
 
 
 def embed(bench: Bench, pixels: Tensor) -> Tensor:

@@ -4,8 +4,10 @@ Importing this package does not import torch; `get` does.
 """
 
 import importlib
+import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,10 +22,15 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem not in _NOT_LOSSES))
 
 
-def get(name: str) -> "type[Loss]":
-    """The class of the loss called `name`: the one Loss its file defines."""
+def get(name: str, source: str = "") -> "type[Loss]":
+    """The class of the loss called `name`: the one Loss its file defines.
+
+    With the source of a user's own file, `name` is <file>.<class> and the file is run as it is.
+    """
     from losses.base import Loss
 
+    if source:
+        return _from_source(name, source)
     if name not in names():
         raise KeyError(f"no loss named {name!r}; known: {', '.join(names())}")
     module = importlib.import_module(f"losses.{name}")
@@ -32,4 +39,21 @@ def get(name: str) -> "type[Loss]":
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, Loss) and item.__module__ == module.__name__
     )
+    return found
+
+
+@cache
+def _from_source(name: str, source: str) -> "type[Loss]":
+    from losses.base import Loss
+
+    stem, _, wanted = name.rpartition(".")
+    module = ModuleType(stem)
+    sys.modules[stem] = module  # so that its classes can be pickled and its dataclasses resolved
+    exec(compile(source, f"{stem}.py", "exec"), vars(module))
+    found = vars(module).get(wanted)
+    if not (isinstance(found, type) and issubclass(found, Loss)):
+        own = [key for key, item in vars(module).items() if isinstance(item, type) and issubclass(item, Loss)]
+        raise KeyError(
+            f"{stem}.py defines no loss named {wanted!r}; it has: {', '.join(set(own) - {'Loss'}) or 'none'}"
+        )
     return found

@@ -243,8 +243,8 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
 ) -> None:
     real = train.set_up
 
-    def poisoned(trial, dataset):  # type: ignore[no-untyped-def]
-        bench, loss = real(trial, dataset)
+    def poisoned(trial, dataset, source):  # type: ignore[no-untyped-def]
+        bench, loss = real(trial, dataset, source)
         if trial.loss == "group":
             loss.classifier.weight.data[0, 0] = float("nan")
         return bench, loss
@@ -285,7 +285,8 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
     light = ["spec", "config", "plan", "store", "tables"]
-    heavy = ["spec", "data", "transforms", "sampler", "backbones", "evaluate", "provenance", "train", "local"]
+    heavy = ["spec", "storage", "data", "transforms", "sampler", "backbones", "evaluate", "provenance", "train"]
+    heavy += ["ensemble", "inference", "local", "dispatch"]
     folder = Path(train.__file__).parent
     for order, allowed in ((light, ()), (heavy, ())):
         for place, name in enumerate(order):
@@ -305,6 +306,7 @@ def test_a_file_imports_only_what_stands_to_its_left() -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "harness", "run", "--losses", "triplet", "--results", str(tmp_path)]
+    command += ["--executor", "local"]
     for setting in ("backbone=test_efficientnet", "weights=none", "resize=32", "crop=32", "epochs=200"):
         command += ["--set", setting]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -29,6 +29,7 @@ def a_result(trial: Trial | None = None, **metrics: float) -> Result:
         curve=({"epoch": 1, "loss": 0.5},),
         seconds={"train": 1.0, "total": 2.0},
         parameters=10,
+        artifacts={},
         provenance={},
     )
 

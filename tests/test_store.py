@@ -53,7 +53,7 @@ def test_a_save_that_fails_is_an_error_and_leaves_nothing_half_written(
 
 
 def test_a_result_removes_the_failure_of_its_trial(store: Store) -> None:
-    path = store.put_failure(Failure(a_trial(), "FloatingPointError: loss is nan", "Traceback ..."))
+    path = store.note(Failure(a_trial(), "FloatingPointError: loss is nan", "Traceback ..."))
     assert json.loads(path.read_text())["error"] == "FloatingPointError: loss is nan"
     assert store.missing([a_trial()]) == [a_trial()]  # a failure is retried
     store.put(a_result())

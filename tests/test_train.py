@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 import losses
 from harness import backbones, config, data, plan, train
 from harness.local import execute
-from harness.spec import Experiment, Failure, Job, Progress, Result, Trial
+from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Trial
+from harness.storage import Storage
 from losses.base import Loss
 
 FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
@@ -103,14 +104,15 @@ def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = losses.get
-    monkeypatch.setattr(losses, "get", lambda name: Poisoned if name == "softmax" else real(name))
+    monkeypatch.setattr(losses, "get", lambda name, _="": Poisoned if name == "softmax" else real(name))
     bad = dataclasses.replace(trial("softmax"), knobs={})
     jobs = [Job(one, config.dataset("blobs"), str(tmp_path), threads=1) for one in (bad, trial("triplet"))]
-    ends = [(one, event) for one, event in execute(jobs) if not isinstance(event, Progress)]
-    assert isinstance(ends[0][1], Failure)
-    assert ends[0][1].error == "FloatingPointError: loss is nan at epoch 1, step 3"
-    assert "check_finite" in ends[0][1].traceback
-    assert isinstance(ends[1][1], Result)
+    ends: list[Event] = []
+    execute(jobs, lambda _, event: None if isinstance(event, Progress) else ends.append(event))
+    assert isinstance(ends[0], Failure)
+    assert ends[0].error == "FloatingPointError: loss is nan at epoch 1, step 3"
+    assert "check_finite" in ends[0].traceback
+    assert isinstance(ends[1], Result)
 
 
 # --- pre-training ---
@@ -145,7 +147,7 @@ def test_pretraining_is_its_own_for_another_seed_fold_or_network_and_shared_acro
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     one = trial(loss, pretrain_epochs=1)
     bench, module = train.set_up(one, config.dataset("blobs"))
-    list(train.pretrain(bench, module, tmp_path))
+    list(train.pretrain(bench, module, Storage(str(tmp_path)), train.Checkpoint()))
     (file,) = (tmp_path / "pretrained").glob("*.safetensors")
     stored = load_file(file)
     assert torch.equal(bench.model.head.weight, stored["model.head.weight"])

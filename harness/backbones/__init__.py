@@ -52,13 +52,14 @@ class Pixels(nn.Module):
         return images.flatten(1)
 
 
-def create(trial: Trial) -> Embedder | Pixels:
-    """The network of a trial with its weights loaded. What is not loaded is drawn from torch's global generator."""
+def create(trial: Trial, *, pretrained: bool = True) -> Embedder | Pixels:
+    """The network of a trial with its weights loaded, unless others will be. What is not loaded is drawn from torch's
+    global generator."""
     if trial.backbone == PIXELS:
         return Pixels(trial.crop)
     check(trial.backbone, trial.weights)
     trunk: Any = timm.create_model(trial.backbone, pretrained=False)
-    if trial.weights == "package":
+    if trial.weights == "package" and pretrained:
         trunk.load_state_dict(packaged.state_dict(trial.backbone, trunk), strict=True)
     trunk.reset_classifier(0, global_pool=trial.pooling)
     # what the pooled output is wide is not always num_features: ask the model

@@ -1,0 +1,337 @@
+"""Ray Tune runs the trials: the only file that imports ray.
+
+Tune dispatches, restarts what dies and frees what ends; it is not the memory of the run. A trial's checkpoint lies in
+the storage under the trial's id and its result in the store, so Tune's own state is thrown away when a run ends, and
+resuming is running the same command again.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+# Read by ray when it is imported. Results are the store's, not Tune's loggers'; Ctrl-C is the command line's.
+os.environ.update(
+    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1",
+    TUNE_DISABLE_SIGINT_HANDLER="1",
+    TUNE_DISABLE_STRICT_METRIC_CHECKING="1",
+    TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S="0",
+    TUNE_GLOBAL_CHECKPOINT_S="3600",
+    TUNE_PRINT_ALL_TRIAL_ERRORS="0",
+    RAY_AIR_NEW_OUTPUT="0",
+    RAY_CHDIR_TO_TRIAL_DIR="0",
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+)
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import harness
+import losses
+from harness import storage as names
+from harness.spec import Event, Failure, Job, Progress, Result, Stopped, Trial, UserError
+from harness.storage import Storage
+
+Tell = Callable[[Trial, Event], None]
+LOOK_SECONDS = 1.0  # how often a running trial is heard of, at most
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to run and what a trial gets."""
+
+    address: str | None = None  # None: a Ray of our own on this machine
+    cpus_per_trial: float = 1.0
+    gpus_per_trial: float | None = None  # None: one where there are any
+    max_failures: int = 3  # how often a trial whose process or node died is started again
+    scheduler: str = "none"
+    select: str = "R@1"
+
+    @contextlib.contextmanager
+    def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
+        """Ray, started or joined, checked to see the storage; ours is stopped at the end."""
+        joined = self.address is not None
+        # On a cluster the workers need our code; on this machine they import what we import.
+        code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
+        try:
+            context = ray.init(
+                address=self.address if joined else "local",
+                include_dashboard=None if joined else True,
+                runtime_env={"py_modules": code} if joined else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+            )
+        except ConnectionError as error:
+            raise UserError(f"no Ray cluster at {self.address}: {str(error).splitlines()[0]}") from None
+        try:
+            if url := context.dashboard_url:
+                say(f"Ray dashboard: http://{url}  (it asks for a token: ray get-auth-token)")
+            if joined:
+                probe(storage)
+            yield self
+        finally:
+            ray.shutdown()
+
+    def resources(self) -> dict[str, float]:
+        """What a trial asks for; a UserError where no node will ever have it."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = self.gpus_per_trial
+        if gpus is None:
+            gpus = 1.0 if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
+        asked = {"CPU": self.cpus_per_trial, "GPU": gpus}
+        if not any(all(node.get(kind, 0) >= amount for kind, amount in asked.items()) for node in nodes):
+            there = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+            raise UserError(
+                f"a trial asks for {asked['CPU']:g} CPUs and {gpus:g} GPUs (--cpus-per-trial, --gpus-per-trial) on one "
+                f"node, and no node has them: {there}"
+            )
+        return asked
+
+    def execute(self, jobs: Sequence[Job], tell: Tell) -> None:
+        """Run the jobs, as many at once as the resources allow."""
+        resources = self.resources()
+        storage = Storage(jobs[0].storage)
+        threads = max(1, math.floor(self.cpus_per_trial))
+        # A class of its own carries what its trials need; tune's wrappers would hide its name in the dashboard, and
+        # its configurations hold plain values only.
+        needs = {"jobs": list(jobs), "resources": resources, "threads": threads}
+        worker = type("TrialWorker", (TrialWorker,), needs)
+        folder = f"tune/{uuid.uuid4().hex[:8]}"
+        listener = Listener(jobs, tell)
+        tuner = tune.Tuner(
+            worker,
+            param_space={"index": tune.grid_search(list(range(len(jobs))))},
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                scheduler=self.make_scheduler(jobs),
+                trial_name_creator=lambda trial: jobs[trial.config["index"]].trial.name,
+                trial_dirname_creator=lambda trial: jobs[trial.config["index"]].trial.name,
+            ),
+            run_config=tune.RunConfig(
+                name=folder.split("/")[1],
+                storage_path=storage.path("tune") if storage.local else f"{storage.uri}/tune",
+                failure_config=tune.FailureConfig(max_failures=self.max_failures),
+                callbacks=[listener],
+                verbose=0,
+            ),
+        )
+        try:
+            tuner.fit()
+        finally:
+            storage.remove_folder(folder)
+        if listener.broken is not None:
+            raise listener.broken
+
+    def make_scheduler(self, jobs: Sequence[Job]) -> TrialScheduler:
+        """First come, first served, or successive halving of each loss's search trials among themselves."""
+        if self.scheduler == "none":
+            return FIFOScheduler()
+        return PerLoss(jobs, self.select)
+
+
+class PerLoss(FIFOScheduler):
+    """Asynchronous successive halving in which a loss competes only with itself. Final runs are never stopped."""
+
+    def __init__(self, jobs: Sequence[Job], metric: str) -> None:
+        super().__init__()
+        self.jobs = jobs
+        self.rungs: dict[str, AsyncHyperBandScheduler] = {}
+        for job in jobs:
+            if job.validate:
+                self.rungs.setdefault(
+                    job.trial.loss,
+                    AsyncHyperBandScheduler(
+                        time_attr="epoch",
+                        metric=metric,
+                        mode="max",
+                        max_t=max(2, job.trial.epochs),
+                        grace_period=1,
+                        reduction_factor=2,
+                        stop_last_trials=False,  # what reaches the end is evaluated like any other trial
+                    ),
+                )
+
+    def _rung(self, trial: TuneTrial) -> AsyncHyperBandScheduler | None:
+        job = self.jobs[trial.config["index"]]
+        return self.rungs.get(job.trial.loss) if job.validate else None
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        if rung := self._rung(trial):
+            rung.on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict) -> str:
+        rung = self._rung(trial)
+        if rung is None or "epoch" not in result:
+            return TrialScheduler.CONTINUE
+        return str(rung.on_trial_result(tune_controller, trial, result))
+
+
+class TrialWorker(tune.Trainable):
+    """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
+
+    jobs: ClassVar[Sequence[Job]]
+    resources: ClassVar[dict[str, float]]
+    threads: ClassVar[int]
+
+    @classmethod
+    def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([{kind: amount for kind, amount in cls.resources.items() if amount}])
+
+    def setup(self, config: dict) -> None:
+        self._begin(config)
+
+    def reset_config(self, new_config: dict) -> bool:
+        self._begin(new_config)
+        return True
+
+    def __repr__(self) -> str:
+        return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
+
+    def _begin(self, config: dict) -> None:
+        from harness import train
+
+        self.job: Job = self.jobs[config["index"]]
+        job = Job(**{**vars(self.job), "threads": self.threads})
+        self.storage = Storage(job.storage)
+        self.events = train.events(job)
+        self._note(None)
+        print(f"{job.trial.name} begins", flush=True)
+
+    def step(self) -> dict[str, Any]:
+        """Until the trial ends, an epoch ends, or a second has passed."""
+        began = time.monotonic()
+        while True:
+            event = next(self.events)
+            if not isinstance(event, Progress):
+                print(
+                    f"{self.job.trial.name} ends: {event.error if isinstance(event, Failure) else 'done'}", flush=True
+                )
+                measure(self.job.trial, event)
+                return {"event": event, "done": True}
+            epoch_ends = event.closes_epoch and event.stage == "train"
+            if event.closes_epoch or time.monotonic() - began >= LOOK_SECONDS:
+                self._note(event)
+                measure(self.job.trial, event)
+                return {"event": event, **({"epoch": event.epoch, **event.metrics} if epoch_ends else {})}
+
+    def _note(self, event: Progress | None) -> None:
+        """A sign of life for `harness status`, which may ask without Ray."""
+        trial = self.job.trial
+        where = {"node": platform.node(), "pid": os.getpid(), "log": log_file(), "time": time.time()}
+        progress = {**asdict(event), "loss": None if math.isnan(event.loss) else event.loss} if event else None
+        self.storage.write_json(names.sign_of_life(trial.id), {"name": trial.name, **where, "progress": progress})
+
+    def cleanup(self) -> None:
+        if hasattr(self, "events"):
+            self.events.close()  # type: ignore[attr-defined]
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: the training loop writes a checkpoint of its own after every epoch, under the trial's id."""
+
+
+def log_file() -> str:
+    """Where this worker's output goes, as the operating system knows it."""
+    try:
+        return os.readlink("/proc/self/fd/2")
+    except OSError:
+        return ""
+
+
+_gauges: dict[str, Any] = {}
+
+
+def measure(trial: Trial, event: Event) -> None:
+    """Export loss, images per second and R@1 as Ray metrics, tagged with the trial's name."""
+    from ray.util.metrics import Gauge
+
+    if isinstance(event, Progress):
+        values = {"loss": event.loss, "images_per_second": event.images_per_second, **_recall(event.metrics)}
+    elif isinstance(event, Result):
+        values = _recall(event.metrics)
+    else:
+        return
+    for name, value in values.items():
+        if name not in _gauges:
+            _gauges[name] = Gauge(f"harness_{name}", f"{name} of a running trial", tag_keys=("trial",))
+        if not math.isnan(value):
+            _gauges[name].set(value, tags={"trial": trial.name})
+
+
+def _recall(metrics: Any) -> dict[str, float]:
+    return {"recall_at_1": metrics["R@1"]} if "R@1" in metrics else {}
+
+
+class Listener(tune.Callback):
+    """In the driver: passes on what Tune hears. What goes wrong here (a full disk) stops the run."""
+
+    def __init__(self, jobs: Sequence[Job], tell: Tell) -> None:
+        self.jobs = jobs
+        self.tell = tell
+        self.ended: set[str] = set()
+        self.last: dict[str, Progress] = {}
+        self.broken: BaseException | None = None
+
+    def on_trial_result(self, iteration: int, trials: list, trial: TuneTrial, result: dict, **info: Any) -> None:
+        event = result.pop("event", None)
+        trial.last_result.pop("event", None)  # or Tune keeps it for the whole run
+        if event is not None:
+            self.pass_on(trial, event)
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
+        """Completed without a result: a scheduler stopped it."""
+        ours = self.jobs[trial.config["index"]].trial
+        if ours.id not in self.ended:
+            last = self.last[ours.id]
+            self.pass_on(trial, Stopped(ours, last.epoch, last.metrics))
+
+    def on_trial_error(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
+        """Its process or node died once too often."""
+        story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
+        error = f"its worker died {trial.num_failures} times (--max-failures)"
+        self.pass_on(trial, Failure(self.jobs[trial.config["index"]].trial, error, story))
+
+    def pass_on(self, trial: TuneTrial, event: Event) -> None:
+        ours = self.jobs[trial.config["index"]].trial
+        if isinstance(event, Progress):
+            if event.closes_epoch and event.stage == "train":
+                self.last[ours.id] = event
+        else:
+            self.ended.add(ours.id)
+        self.tell(ours, event)
+
+
+def probe(storage: Storage) -> None:
+    """Does every node see the storage? The driver writes a file, a task on each node reads it."""
+    name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
+    storage.write(name, word.encode())
+
+    @ray.remote(num_cpus=0)
+    def look(uri: str) -> bool:
+        return Storage(uri).read(name) == word.encode()
+
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        seen = {
+            node["NodeManagerAddress"]: look.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(storage.uri)
+            for node in nodes
+        }
+        blind = [address for address, answer in seen.items() if not ray.get(answer)]
+    finally:
+        storage.remove(name)
+    if blind:
+        raise UserError(
+            f"--storage {storage.uri} is not seen by {', '.join(blind)}: name a folder that every node mounts, or a URI"
+        )

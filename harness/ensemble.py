@@ -1,0 +1,56 @@
+"""Ensembles as in the paper: independent networks, their unit-length embeddings concatenated."""
+
+import time
+from collections.abc import Sequence
+from itertools import combinations
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from harness import evaluate, train
+from harness.spec import Result, UserError
+from harness.storage import Storage
+
+
+def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
+    """`size` of these final runs, which differ in their seed only; the mean over all subsets of that size.
+
+    Nothing is trained: the members' stored test embeddings are joined.
+    """
+    begun = time.perf_counter()
+    loaded = [load(member, storage) for member in members]
+    labels = loaded[0]["labels"]
+    subsets = list(combinations([one["embeddings"] for one in loaded], size))
+    found = [evaluate.metrics(join(subset), labels, ks, train.KMEANS_SEED) for subset in subsets]
+    first = members[0]
+    how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
+    return Result(
+        trial=first.trial,
+        title=first.title,
+        cite=first.cite,
+        metrics={name: sum(one[name] for one in found) / len(found) for name in found[0]},
+        conventions={**first.conventions, "ensemble": how},
+        curve=(),
+        seconds={"evaluate": (spent := round(time.perf_counter() - begun, 3)), "total": spent},
+        parameters=size * first.parameters,
+        artifacts={},
+        provenance=first.provenance,
+        ensemble=size,
+        members=tuple(sorted(member.id for member in members)),
+    )
+
+
+def join(embeddings: Sequence[Tensor]) -> Tensor:
+    """Concatenated, and of unit length again: every member weighs the same."""
+    return torch.cat(tuple(embeddings), dim=1) / len(embeddings) ** 0.5
+
+
+def load(member: Result, storage: Storage) -> dict[str, Tensor]:
+    entry = member.artifacts.get("embeddings", {})
+    content = storage.read(entry["path"]) if entry else None
+    if content is None:
+        raise UserError(
+            f"the embeddings of {member.trial.name} are not in {storage.uri}: --storage where they are, or --rerun"
+        )
+    return safetensors.torch.load(content)
