@@ -181,7 +181,7 @@ def run(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Train losses, store each result as it ends, print the table. Run it again: only what is missing runs."""
-    if os.environ.get("RAY_JOB_SUBMISSION_ID") and not results.is_absolute():
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not results.is_absolute():
         raise UserError(
             f"--results {results}: inside a Ray job the working directory is a temporary copy; give an absolute path"
         )

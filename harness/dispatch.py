@@ -10,10 +10,11 @@ import logging
 import math
 import os
 import platform
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ os.environ.update(
 
 import ray
 from ray import tune
+from ray.tune import TuneError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -61,6 +63,8 @@ class Cluster:
     def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
         """Ray, started or joined, checked to see the storage; ours is stopped at the end."""
         joined = self.address is not None
+        if self.address is not None:
+            check_address(self.address)
         # On a cluster the workers need our code; on this machine they import what we import.
         code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
         try:
@@ -128,10 +132,12 @@ class Cluster:
         )
         try:
             tuner.fit()
+        except TuneError:
+            if listener.broken is None:
+                raise
+            raise listener.broken from None  # ours, which Tune wrapped
         finally:
             storage.remove_folder(folder)
-        if listener.broken is not None:
-            raise listener.broken
 
     def make_scheduler(self, jobs: Sequence[Job]) -> TrialScheduler:
         """First come, first served, or successive halving of each loss's search trials among themselves."""
@@ -213,6 +219,8 @@ class TrialWorker(tune.Trainable):
         began = time.monotonic()
         while True:
             event = next(self.events)
+            if isinstance(event, Failure):
+                event = replace(event, log=log_file())
             if not isinstance(event, Progress):
                 print(
                     f"{self.job.trial.name} ends: {event.error if isinstance(event, Failure) else 'done'}", flush=True
@@ -280,7 +288,10 @@ class Listener(tune.Callback):
         self.tell = tell
         self.ended: set[str] = set()
         self.last: dict[str, Progress] = {}
-        self.broken: BaseException | None = None
+        self.broken: Exception | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its callbacks in order to resume; we do not resume from Tune
 
     def on_trial_result(self, iteration: int, trials: list, trial: TuneTrial, result: dict, **info: Any) -> None:
         event = result.pop("event", None)
@@ -308,7 +319,23 @@ class Listener(tune.Callback):
                 self.last[ours.id] = event
         else:
             self.ended.add(ours.id)
-        self.tell(ours, event)
+        try:
+            self.tell(ours, event)
+        except Exception as error:
+            self.broken = error
+            raise
+
+
+def check_address(address: str) -> None:
+    """Ray waits for minutes where nobody answers; we ask first."""
+    if address in ("auto", "local") or "://" in address:
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            return
+    except (OSError, ValueError) as error:
+        raise UserError(f"no Ray cluster at {address}: {error}; allowed is auto or HOST:PORT") from None
 
 
 def probe(storage: Storage) -> None:

@@ -129,9 +129,12 @@ def kmeans(x: Tensor, k: int, seed: int) -> Tensor:
 def plus_plus(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """Indices of k starting points: each drawn with probability proportional to its squared distance to the rest."""
     chosen = [int(torch.randint(len(x), (), generator=generator))]
+    norms = x.square().sum(dim=1)
     distances = torch.full((len(x),), math.inf, device=x.device)
     for _ in range(k - 1):
-        distances = torch.minimum(distances, (x - x[chosen[-1]]).square().sum(dim=1))
+        last = chosen[-1]
+        distances = torch.minimum(distances, (norms - 2 * (x @ x[last]) + norms[last]).clamp_min(0))
+        distances[last] = 0  # exactly, whatever rounding says
         mass = distances.double().cumsum(0)
         # all points coincide with a centre: any will do
         at = torch.rand((), generator=generator, dtype=torch.float64).to(x.device) * mass[-1]

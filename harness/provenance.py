@@ -30,6 +30,7 @@ def gather(trial: Trial, device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
         "threads": torch.get_num_threads(),
         "weights_sha256": packaged.sha256(trial.backbone) if trial.weights == "package" else None,
+        "pid": os.getpid(),
         "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
