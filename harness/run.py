@@ -110,7 +110,16 @@ class Run:
         self.display.show(trial, event)
 
     def announce(self, jobs: list[Job]) -> str:
-        """Leave word of what is planned, for `harness status` in another terminal."""
+        """Leave word of what is planned, for `harness status` in another terminal; sweep up after killed drivers."""
+        living = 0
+        for other in self.storage.names("plans"):
+            left = self.storage.read_json(other)
+            if left and names.alive(left):
+                living += 1
+            else:
+                self.storage.remove(other)
+        if not living:
+            self.storage.remove_folder("tune")
         name = f"plans/{uuid.uuid4().hex}.json"
         about = {"pid": os.getpid(), "node": platform.node(), "started": time.time()}
         self.storage.write_json(name, {**about, "trials": [job.trial.name for job in jobs]})

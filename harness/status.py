@@ -1,13 +1,12 @@
 """What is done, running and failed, out of the store and the storage alone: works when Ray is gone."""
 
 import json
-import os
 import platform
 import time
 from datetime import timedelta
 from typing import Any
 
-from harness.storage import Storage
+from harness.storage import Storage, alive
 from harness.store import Store
 
 SILENCE = 300  # seconds without a sign of life before a trial is doubted
@@ -28,19 +27,6 @@ def describe(store: Store, storage: Storage) -> str:
         lines.append(f"  {failure['name']}  failed: {failure['error']}")
         lines.append(f"    {failure['log'] or 'its log is gone with its worker'}")
     return "\n".join(lines)
-
-
-def alive(plan: dict[str, Any]) -> bool:
-    """Whether the command that left this plan still runs; of another machine's we cannot tell, and believe it."""
-    if plan["node"] != platform.node():
-        return True
-    try:
-        os.kill(plan["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def position(sign: dict[str, Any]) -> str:
