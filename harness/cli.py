@@ -199,23 +199,27 @@ def run(
     where = Store(results.absolute())
     from rich.console import Console
 
-    from harness import backbones, data, local, tables
+    from harness import tables
     from harness.progress import Display
     from harness.run import Run
 
-    for one in plan.baselines(asked):
-        backbones.check(one.backbone, one.weights)
-    data.load(asked.dataset)
+    problems = where.results()[1]
+    display = Display(Console(stderr=True), asked.protocol.select)
+    job = Run(asked, where, storage_of(storage, where), display, rerun)
+    busy = job.anything_to_do()
+    if busy or dry_run:
+        check_inputs(asked)
     if dry_run:
         print_plan(asked, where, rerun)
         return
     where.prepare()
-    problems = where.results()[1]
-    display = Display(Console(stderr=True), asked.protocol.select)
-    job = Run(asked, where, storage_of(storage, where), local.execute, display, rerun)
     try:
         with contextlib.ExitStack() as stack:
-            if executor is ExecutorName.ray and job.anything_to_do():
+            if busy and executor is ExecutorName.local:
+                from harness import local
+
+                job.execute = local.execute
+            elif busy:
                 from harness.dispatch import Cluster
 
                 cluster = Cluster(
@@ -228,6 +232,15 @@ def run(
         raise typer.Exit(130) from None
     print(*tables.render(tables.select(found), "markdown").values(), sep="\n", end="")
     finish(job.failures, where, problems)
+
+
+def check_inputs(experiment: Experiment) -> None:
+    """Network and data, before anything runs. What is stored already does not need them."""
+    from harness import backbones, data
+
+    for one in plan.baselines(experiment):
+        backbones.check(one.backbone, one.weights)
+    data.load(experiment.dataset)
 
 
 def storage_of(uri: str | None, where: Store) -> "Storage":

@@ -204,13 +204,16 @@ class TrialWorker(tune.Trainable):
     def __repr__(self) -> str:
         return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
 
-    def _begin(self, config: dict) -> None:
+    def events_of(self, job: Job) -> Iterator[Event]:
         from harness import train
 
+        return train.events(job)
+
+    def _begin(self, config: dict) -> None:
         self.job: Job = self.jobs[config["index"]]
         job = Job(**{**vars(self.job), "threads": self.threads})
         self.storage = Storage(job.storage)
-        self.events = train.events(job)
+        self.events = self.events_of(job)
         self._note(None)
         print(f"{job.trial.name} begins", flush=True)
 

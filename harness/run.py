@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness import ensemble, plan
+from harness import plan
 from harness import storage as names
 from harness.progress import Display
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, ensemble_id
@@ -31,9 +31,9 @@ class Run:
     experiment: Experiment
     store: Store
     storage: Storage
-    execute: Executor
     display: Display
     rerun: bool = False
+    execute: Executor | None = None  # nobody, where nothing is to do
     failures: list[Failure] = field(default_factory=list)
 
     def __call__(self) -> list[Result]:
@@ -75,6 +75,7 @@ class Run:
         """The results of these trials, stored or run now."""
         jobs = [self.job(trial) for trial in self.pending(trials)]
         if jobs:
+            assert self.execute is not None
             announced = self.announce(jobs)
             try:
                 self.execute(jobs, self.tell)
@@ -144,6 +145,8 @@ class Run:
                 id = ensemble_id(size, (one.id for one in group))
                 stored = None if self.rerun else self.store.get(group[0].trial, id)
                 if stored is None:
+                    from harness import ensemble  # imports torch and timm, which a stored one does not need
+
                     stored = ensemble.build(group, size, self.experiment.dataset.recall_at, self.storage)
                     self.store.put(stored, replace=self.rerun)
                 found.append(stored)

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 SCHEMA = 1  # of a stored result
@@ -222,7 +223,7 @@ class Trial:
     drops: tuple[int, ...] = _setting()  # epochs after which lr is multiplied by 0.1
     precision: Literal["fp32", "amp"] = _setting()  # amp has an effect on CUDA only
 
-    @property
+    @cached_property
     def id(self) -> str:
         """First 12 hex digits of the sha256 of its canonical JSON."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -235,9 +236,9 @@ class Trial:
         return f"{what}-{self.dataset}-{self.fold}-{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        data = dataclasses.asdict(self)
-        data["drops"] = list(self.drops)
-        return data
+        # not dataclasses.asdict: it copies deeply, and thousands of trials are named in a run
+        data = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {**data, "knobs": dict(self.knobs), "drops": list(self.drops)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Trial":

@@ -25,6 +25,7 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._read: dict[Path, Result] = {}  # what is stored does not change
 
     @property
     def artifacts(self) -> Path:
@@ -47,6 +48,7 @@ class Store:
     def put(self, result: Result, *, replace: bool = False) -> bool:
         """Write a result; False if its id was there already, which keeps the one that is."""
         target = self.path(result.trial, id=result.id)
+        self._read.pop(target, None)
         part = _write_part(target, result.to_json())
         try:
             if replace:
@@ -76,9 +78,14 @@ class Store:
         if not file.exists():
             return None
         try:
-            return read(file)
+            return self._result(file)
         except ValueError as error:
             raise UserError(f"{file}: {error}; remove it with: harness rm {file.stem}") from None
+
+    def _result(self, file: Path) -> Result:
+        if file not in self._read:
+            self._read[file] = read(file)
+        return self._read[file]
 
     def missing(self, trials: Iterable[Trial]) -> list[Trial]:
         """Those not stored yet, each once, in order."""
@@ -94,7 +101,7 @@ class Store:
         found, problems = [], []
         for file in self.files():
             try:
-                found.append(read(file))
+                found.append(self._result(file))
             except ValueError as error:
                 problems.append(f"{file}: {error}; skipped")
         return found, problems

@@ -272,7 +272,8 @@ def run_of(asked: Experiment, folder: Path, execute: Any, **options: Any) -> Run
     console = Console(file=(folder / "log").open("a"), width=200)
     store = Store(folder / "results")
     store.prepare()
-    return Run(asked, store, Storage(str(folder / "storage")), execute, Display(console, "R@1"), **options)
+    display = Display(console, "R@1")
+    return Run(asked, store, Storage(str(folder / "storage")), display, execute=execute, **options)
 
 
 def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(

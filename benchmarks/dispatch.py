@@ -1,0 +1,180 @@
+"""What dispatching through Ray costs and gains, as ratios measured side by side in one run.
+
+    python benchmarks/dispatch.py             # everything, about 20 minutes on 2 cores
+    python benchmarks/dispatch.py --noop 200  # smaller
+
+(a) the same emoji trials: two workers with one thread each, against one process with one thread and with two;
+(b) what a trial pays before its first step, on a worker that has run one before, against a fresh process;
+(c) trials of 0 epochs dispatched and stored a second, and the driver's memory; then the same command with all stored.
+
+Run it alone: the machine is shared by everything that is timed.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from harness import config, dispatch, local, plan
+from harness.progress import Display
+from harness.run import Run
+from harness.spec import Event, Experiment, Job, Progress, Result, Trial
+from harness.storage import Storage
+from harness.store import Store
+
+TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
+
+
+def experiment(seeds: int, **settings: object) -> Experiment:
+    return Experiment(
+        config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), seeds=seeds, settings=settings
+    )
+
+
+def jobs(asked: Experiment, storage: str, threads: int | None = None) -> list[Job]:
+    return [Job(trial, asked.dataset, storage, threads=threads) for trial in plan.final(asked, {})]
+
+
+def timed(work: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def throughput(trials: int, epochs: int) -> None:
+    asked = experiment(trials, **{**TINY, "epochs": epochs})
+    seconds = {}
+    for threads in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            todo = jobs(asked, folder, threads)
+            seconds[threads] = timed(lambda todo=todo: local.execute(todo, lambda trial, event: None))
+            print(f"    one process, {threads} thread(s): {seconds[threads]:.0f} s", flush=True)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, dispatch.Cluster().connected(Storage(folder), print) as cluster:
+        parallel = timed(lambda: cluster.execute(jobs(asked, folder), lambda trial, event: None))
+    print(f"    two workers, 1 thread each: {parallel:.0f} s")
+    print(
+        f"(a) Ray against one process with 1 thread: {seconds[1] / parallel:.2f}x; with 2: {seconds[2] / parallel:.2f}x"
+    )
+
+
+FRESH = """
+import time; begun = time.perf_counter()
+from harness import config, plan, train
+from harness.spec import Experiment, Job
+asked = Experiment(config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings={settings})
+job = Job(plan.final(asked, {{}})[0], asked.dataset, {folder!r}, threads=1)
+next(train.events(job))
+print(time.perf_counter() - begun)
+"""
+
+
+def start_up(trials: int) -> None:
+    """Seconds to the first look at the loss, 8 steps in; the same steps are subtracted from both sides by taking an
+    already warm process's figure as what the steps themselves cost."""
+    settings = {**TINY, "epochs": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = []
+        for _ in range(3):
+            code = FRESH.format(settings=settings, folder=folder)
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            begun = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+            fresh.append(time.perf_counter() - begun)
+    asked = experiment(trials + 1, **settings)
+    torch.set_num_threads(1)
+    from harness import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        reused, steps = [], []
+        for number, job in enumerate(jobs(asked, folder, threads=1)):
+            begun = time.perf_counter()
+            events = train.events(job)
+            first = next(events)
+            assert isinstance(first, Progress)
+            if number:
+                reused.append(time.perf_counter() - begun)
+                steps.append(first.step * 64 / first.images_per_second)
+            events.close()  # type: ignore[attr-defined]
+    warm = statistics.median(reused) - statistics.median(steps)
+    cold = statistics.median(fresh) - statistics.median(steps)
+    print(f"    fresh process: {cold:.2f} s, worker that has run a trial: {warm:.2f} s")
+    print(f"(b) start-up of a later trial against a fresh process: {100 * warm / cold:.1f} %")
+
+
+class Idle(dispatch.TrialWorker):
+    """A worker whose trials end at once with a made-up result."""
+
+    def events_of(self, job: Job) -> Iterator[Event]:
+        return iter([made_up(job.trial)])
+
+
+def made_up(trial: Trial) -> Result:
+    metrics = dict.fromkeys(("R@1", "R@2", "R@4", "R@8", "MAP@R", "RP", "NMI"), 0.5)
+    seconds = {"train": 0.0, "evaluate": 0.0, "total": 0.0}
+    curve = tuple({"epoch": epoch, "loss": 1.0, "images_per_second": 1.0} for epoch in range(4))
+    about = {"title": "Idle", "cite": "nobody", "conventions": {"NMI": "none"}, "parameters": 0, "artifacts": {}}
+    return Result(trial=trial, metrics=metrics, curve=curve, seconds=seconds, provenance={}, **about)
+
+
+def overhead(trials: int) -> None:
+    """Trials that do nothing: what is left is dispatching and storing."""
+    settings = {"resize": 32, "crop": 32, "fold": "val0"}
+    asked = experiment(trials, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results"
+        ended: list[float] = []
+        with dispatch.Cluster().connected(Storage(folder), print) as cluster:
+            store = Store(results)
+            store.prepare()
+            silent = Console(file=open(os.devnull, "w"))  # noqa: SIM115
+            run = Run(asked, store, Storage(folder), Display(silent, "R@1"))
+
+            def clock(trial: Trial, event: Event) -> None:
+                run.tell(trial, event)
+                ended.append(time.perf_counter())
+
+            todo = [run.job(trial) for trial in plan.final(asked, {})]
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            worker, dispatch.TrialWorker = dispatch.TrialWorker, Idle  # type: ignore[misc]
+            cluster.execute(todo, clock)
+            dispatch.TrialWorker = worker  # type: ignore[misc]
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        rate = (len(ended) - 1) / (ended[-1] - ended[0])  # from the first end: the workers' start is left out
+        print(
+            f"(c) {rate:.1f} trials/s dispatched and stored; the driver grew {grown / trials * 1000:.0f} MB per 1,000"
+        )
+        words = [sys.executable, "-m", "harness", "run", "--losses", "triplet", "--seeds", str(trials)]
+        words += ["--results", str(results), "--executor", "local"]
+        words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        subprocess.run(words, check=True, capture_output=True)  # the baselines are not stored yet
+        again = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+        print(f"    harness run with all {trials} stored: {again:.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=16, help="emoji trials for (a)")
+    parser.add_argument("--epochs", type=int, default=5, help="of each, about 4 s an epoch")
+    parser.add_argument("--later", type=int, default=5, help="later trials for (b)")
+    parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
+    asked = parser.parse_args()
+    if asked.later:
+        start_up(asked.later)
+    if asked.noop:
+        overhead(asked.noop)
+    if asked.trials:
+        throughput(asked.trials, asked.epochs)
+
+
+if __name__ == "__main__":
+    main()
