@@ -13,7 +13,7 @@ import platform
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -107,20 +107,21 @@ class Cluster:
         resources = self.resources()
         storage = Storage(jobs[0].storage)
         threads = max(1, math.floor(self.cpus_per_trial))
-        # A class of its own carries what its trials need; tune's wrappers would hide its name in the dashboard, and
-        # its configurations hold plain values only.
-        needs = {"jobs": list(jobs), "resources": resources, "threads": threads}
+        # A class of its own carries what its trials need; tune's wrappers would hide its name in the dashboard. Tune
+        # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
+        by_name = {job.trial.name: job for job in jobs}
+        needs = {"jobs": ray.put(by_name), "resources": resources, "threads": threads}
         worker = type("TrialWorker", (TrialWorker,), needs)
         folder = f"tune/{uuid.uuid4().hex[:8]}"
-        listener = Listener(jobs, tell)
+        listener = Listener(by_name, tell)
         tuner = tune.Tuner(
             worker,
-            param_space={"index": tune.grid_search(list(range(len(jobs))))},
+            param_space={"trial": tune.grid_search(list(by_name))},
             tune_config=tune.TuneConfig(
                 reuse_actors=True,
-                scheduler=self.make_scheduler(jobs),
-                trial_name_creator=lambda trial: jobs[trial.config["index"]].trial.name,
-                trial_dirname_creator=lambda trial: jobs[trial.config["index"]].trial.name,
+                scheduler=FIFOScheduler() if self.scheduler == "none" else PerLoss(by_name, self.select),
+                trial_name_creator=name_of,
+                trial_dirname_creator=name_of,
             ),
             run_config=tune.RunConfig(
                 name=folder.split("/")[1],
@@ -139,21 +140,19 @@ class Cluster:
         finally:
             storage.remove_folder(folder)
 
-    def make_scheduler(self, jobs: Sequence[Job]) -> TrialScheduler:
-        """First come, first served, or successive halving of each loss's search trials among themselves."""
-        if self.scheduler == "none":
-            return FIFOScheduler()
-        return PerLoss(jobs, self.select)
+
+def name_of(trial: TuneTrial) -> str:
+    return str(trial.config["trial"])
 
 
 class PerLoss(FIFOScheduler):
     """Asynchronous successive halving in which a loss competes only with itself. Final runs are never stopped."""
 
-    def __init__(self, jobs: Sequence[Job], metric: str) -> None:
+    def __init__(self, jobs: Mapping[str, Job], metric: str) -> None:
         super().__init__()
         self.jobs = jobs
         self.rungs: dict[str, AsyncHyperBandScheduler] = {}
-        for job in jobs:
+        for job in jobs.values():
             if job.validate:
                 self.rungs.setdefault(
                     job.trial.loss,
@@ -169,7 +168,7 @@ class PerLoss(FIFOScheduler):
                 )
 
     def _rung(self, trial: TuneTrial) -> AsyncHyperBandScheduler | None:
-        job = self.jobs[trial.config["index"]]
+        job = self.jobs[name_of(trial)]
         return self.rungs.get(job.trial.loss) if job.validate else None
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
@@ -186,7 +185,7 @@ class PerLoss(FIFOScheduler):
 class TrialWorker(tune.Trainable):
     """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
 
-    jobs: ClassVar[Sequence[Job]]
+    jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
     resources: ClassVar[dict[str, float]]
     threads: ClassVar[int]
 
@@ -195,6 +194,7 @@ class TrialWorker(tune.Trainable):
         return tune.PlacementGroupFactory([{kind: amount for kind, amount in cls.resources.items() if amount}])
 
     def setup(self, config: dict) -> None:
+        self.known: Mapping[str, Job] = ray.get(self.jobs)
         self._begin(config)
 
     def reset_config(self, new_config: dict) -> bool:
@@ -210,7 +210,7 @@ class TrialWorker(tune.Trainable):
         return train.events(job)
 
     def _begin(self, config: dict) -> None:
-        self.job: Job = self.jobs[config["index"]]
+        self.job = self.known[config["trial"]]
         job = Job(**{**vars(self.job), "threads": self.threads})
         self.storage = Storage(job.storage)
         self.events = self.events_of(job)
@@ -286,7 +286,7 @@ def _recall(metrics: Any) -> dict[str, float]:
 class Listener(tune.Callback):
     """In the driver: passes on what Tune hears. What goes wrong here (a full disk) stops the run."""
 
-    def __init__(self, jobs: Sequence[Job], tell: Tell) -> None:
+    def __init__(self, jobs: Mapping[str, Job], tell: Tell) -> None:
         self.jobs = jobs
         self.tell = tell
         self.ended: set[str] = set()
@@ -304,7 +304,7 @@ class Listener(tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
         """Completed without a result: a scheduler stopped it."""
-        ours = self.jobs[trial.config["index"]].trial
+        ours = self.jobs[name_of(trial)].trial
         if ours.id not in self.ended:
             last = self.last[ours.id]
             self.pass_on(trial, Stopped(ours, last.epoch, last.metrics))
@@ -313,10 +313,10 @@ class Listener(tune.Callback):
         """Its process or node died once too often."""
         story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
         error = f"its worker died {trial.num_failures} times (--max-failures)"
-        self.pass_on(trial, Failure(self.jobs[trial.config["index"]].trial, error, story))
+        self.pass_on(trial, Failure(self.jobs[name_of(trial)].trial, error, story))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:
-        ours = self.jobs[trial.config["index"]].trial
+        ours = self.jobs[name_of(trial)].trial
         if isinstance(event, Progress):
             if event.closes_epoch and event.stage == "train":
                 self.last[ours.id] = event
