@@ -143,7 +143,7 @@ def test_version_and_python_m(harness: Harness) -> None:
     assert run.stdout == "harness 0.1.0\n"
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",)])
+@pytest.mark.parametrize("command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",), ("status",), ("embed",)])
 def test_every_command_has_help_with_an_example(harness: Harness, command: tuple[str, ...]) -> None:
     said = harness(*command, "--help")
     assert said.code == 0
@@ -190,6 +190,15 @@ MISTAKES = [
     ("show 123abc", "no result in"),
     ("rm 123abc", "no result in"),
     ("import nowhere", "nowhere is not a results folder"),
+    ("run --dataset blobs --ensemble 2", "--ensemble 2: allowed are whole numbers from 2 to --seeds, which is 1"),
+    ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: allowed are whole numbers"),
+    ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: allowed is a number of at least 1"),
+    ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: allowed is a number of at least 0"),
+    ("run --dataset blobs --scheduler asha --executor local", "--scheduler asha needs --executor ray"),
+    ("run --dataset blobs --executor slurm", "--executor"),
+    ("run --dataset blobs --executor ray --address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
+    ("run --dataset blobs --storage nosuch://x", "--storage nosuch://x"),
+    ("embed 123abc x.png", "no result in"),
 ]
 
 
@@ -265,6 +274,87 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
     assert again.code == 0
     assert "[1/1] group-" in again.err
     assert not list((tmp_path / "results" / "failures").rglob("*.json"))
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("best", 1), ("all", 3), ("none", 0)])
+def test_keep_weights_says_which_stay(small: Path, harness: Harness, tmp_path: Path, keep: str, kept: int) -> None:
+    said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "3", "--keep-weights", keep)
+    assert said.code == 0
+    weights = list((tmp_path / "results" / "artifacts").glob("weights/*.safetensors"))
+    assert len(weights) == kept
+    if keep == "best":
+        records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
+        final = {r["id"]: r["curve"][-1]["loss"] for r in records if r["trial"]["loss"] == "triplet"}
+        assert weights[0].stem == min(final, key=lambda id: final[id])
+
+
+def test_ensembles_stand_below_their_loss_and_are_stored(small: Path, harness: Harness, tmp_path: Path) -> None:
+    words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "3", "--ensemble", "2,3")
+    said = harness(*words)
+    assert "| Triplet, ensemble of 2 |" in said.out
+    assert "| Triplet, ensemble of 3 |" in said.out
+    assert harness(*words) .out == said.out
+    # a fourth seed makes new ensembles; the table shows those drawn from the most networks
+    more = harness("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "4", "--ensemble", "2")
+    assert more.out.count("ensemble of 2") == 1
+    assert harness("tables").out.count("ensemble of 2") == 1
+
+
+def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    text = (
+        "from losses.base import Loss\n\n\nclass Mine(Loss):\n    title, cite = 'Mine', 'me'\n\n"
+        "    def __init__(self, num_classes, dim, *, factor: float = 1.0):\n"
+        "        super().__init__(num_classes, dim)\n        self.factor = factor\n\n"
+        "    def forward(self, embeddings, labels):\n        return self.factor * embeddings.square().mean()\n"
+    )
+    file.write_text(text)
+    words = ("run", "--losses", f"{file}:Mine", "--dataset", "blobs", "--set", "mine.Mine.factor=2")
+    assert "| Mine " in harness(*words).out
+    assert harness(*words).err == ""
+    file.write_text(text + "# edited\n")
+    assert "[1/1] mine.Mine-" in harness(*words).err
+    for losses, complaint in (
+        (f"{file}:Other", "defines no loss named 'Other'; it has: Mine"),
+        (f"{tmp_path}/no.py:Mine", "cannot read"),
+    ):
+        said = harness("run", "--losses", losses, "--dataset", "blobs")
+        assert said.code == 2
+        assert complaint in said.err
+        assert said.err.count("\n") == 1
+    file.write_text("this is not python")
+    said = harness(*words)
+    assert said.code == 2
+    assert "SyntaxError" in said.err
+
+
+def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_path: Path) -> None:
+    from harness.spec import Failure
+    from harness.storage import Storage
+    from harness.store import Store
+    from tests.test_spec import a_result, a_trial
+
+    where = Store(tmp_path / "results")
+    where.put(a_result())
+    where.note(Failure(a_trial(seed=1), "RuntimeError: x", "Traceback", "/tmp/ray/worker.err"))
+    storage = Storage(str(where.artifacts))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    sign = {"node": os.uname().nodename, "log": "/tmp/ray/other.err", "time": time.time(), "progress": None}
+    storage.write_json("running/a.json", {**sign, "name": "group-emoji-val0-a", "pid": os.getpid()})
+    storage.write_json("running/b.json", {**sign, "name": "group-emoji-val0-b", "pid": dead.pid})
+    trials = [a_trial().name, a_trial(seed=1).name, "group-emoji-val0-a", "group-emoji-val0-c"]
+    storage.write_json("plans/p.json", {"node": sign["node"], "pid": os.getpid(), "started": 0, "trials": trials})
+    said = harness("status")
+    assert said.code == 0
+    first, *rest = said.out.splitlines()
+    assert first == "1 done, 2 running, 1 waiting, 1 failed"
+    assert f"  {a_trial(seed=1).name}  failed: RuntimeError: x" in rest
+    assert "    /tmp/ray/worker.err" in rest
+    assert any("group-emoji-val0-a  starting on" in line for line in rest)
+    assert any("group-emoji-val0-b  no sign of life" in line and "/tmp/ray/other.err" in line for line in rest)
 
 
 def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harness: Harness, tmp_path: Path) -> None:

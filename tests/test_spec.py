@@ -197,6 +197,18 @@ def test_final_trials_take_the_chosen_values_on_test_classes_for_each_seed() -> 
     assert final[3].knobs == searched[5].knobs
 
 
+def test_a_configurations_score_is_its_mean_over_the_folds_and_a_missing_fold_rules_it_out() -> None:
+    protocol = dataclasses.replace(config.protocol("quick"), folds=2)
+    asked = experiment(trials=3, protocol=protocol, losses=(config.loss("triplet"),))
+    trials = plan.search(asked)
+    assert [t.fold for t in trials] == ["val0", "val1"] * 3
+    assert all(a.knobs == b.knobs and a.lr == b.lr for a, b in zip(trials[::2], trials[1::2], strict=True))
+    # means 0.5, 0.55 and, of one fold only, 0.9
+    scores = [0.9, 0.1, 0.55, 0.55, 0.9]
+    results = [a_result(t, **{"R@1": score}) for t, score in zip(trials, scores, strict=False)]
+    assert plan.best(results, "R@1", folds=2) == {"triplet": plan.values_of(trials[2])}
+
+
 def test_a_loss_whose_search_failed_has_no_final_trial() -> None:
     asked = experiment(trials=1)
     chosen = plan.best([a_result(t) for t in plan.search(asked) if t.loss == "group"], "R@1")

@@ -115,6 +115,36 @@ def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
     assert isinstance(ends[1], Result)
 
 
+def test_running_out_of_gpu_memory_says_what_to_turn(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(train, "set_up", full)
+    *_, failure = train.events(Job(trial(), config.dataset("blobs"), str(tmp_path)))
+    assert isinstance(failure, Failure)
+    for knob in ("--gpus-per-trial", "--set classes_per_batch", "--set precision=amp"):
+        assert knob in failure.error
+
+
+def test_a_trial_goes_on_from_its_checkpoint_with_the_same_bits(small: Path, tmp_path: Path) -> None:
+    one = trial("group", epochs=3, pretrain_epochs=2, augment="drawings")
+    whole, _ = run(one, tmp_path / "whole")
+    for stage, epoch in (("pretrain", 1), ("train", 1), ("train", 2)):
+        folder = tmp_path / f"{stage}{epoch}"
+        broken = train.run(Job(one, config.dataset("blobs"), str(folder), threads=1))
+        for event in broken:
+            if event.closes_epoch and (event.stage, event.epoch) == (stage, epoch):
+                break
+        broken.close()
+        resumed, seen = run(one, folder)
+        assert resumed.metrics == whole.metrics
+        assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+        first = seen[0]
+        assert (first.stage, first.epoch) == (stage, epoch + 1) or (stage, epoch) == ("pretrain", 2)
+
+
 # --- pre-training ---
 
 
