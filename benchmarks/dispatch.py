@@ -164,7 +164,7 @@ def overhead(trials: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=16, help="emoji trials for (a)")
-    parser.add_argument("--epochs", type=int, default=5, help="of each, about 4 s an epoch")
+    parser.add_argument("--epochs", type=int, default=14, help="of each, about 1.4 s an epoch on one core")
     parser.add_argument("--later", type=int, default=5, help="later trials for (b)")
     parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
     asked = parser.parse_args()

@@ -143,7 +143,9 @@ def test_version_and_python_m(harness: Harness) -> None:
     assert run.stdout == "harness 0.1.0\n"
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",), ("status",), ("embed",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",), ("status",), ("embed",)]
+)
 def test_every_command_has_help_with_an_example(harness: Harness, command: tuple[str, ...]) -> None:
     said = harness(*command, "--help")
     assert said.code == 0
@@ -293,7 +295,7 @@ def test_ensembles_stand_below_their_loss_and_are_stored(small: Path, harness: H
     said = harness(*words)
     assert "| Triplet, ensemble of 2 |" in said.out
     assert "| Triplet, ensemble of 3 |" in said.out
-    assert harness(*words) .out == said.out
+    assert harness(*words).out == said.out
     # a fourth seed makes new ensembles; the table shows those drawn from the most networks
     more = harness("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "4", "--ensemble", "2")
     assert more.out.count("ensemble of 2") == 1
@@ -375,8 +377,8 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
     light = ["spec", "config", "plan", "store", "tables"]
-    heavy = ["spec", "storage", "data", "transforms", "sampler", "backbones", "evaluate", "provenance", "train"]
-    heavy += ["ensemble", "inference", "local", "dispatch"]
+    heavy = ["spec", "storage", "data", "transforms", "sampler", "backbones", "evaluate", "provenance"]
+    heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]
     folder = Path(train.__file__).parent
     for order, allowed in ((light, ()), (heavy, ())):
         for place, name in enumerate(order):

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, plan, train
+from harness import backbones, config, data, loop, plan, train
 from harness.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
@@ -177,7 +177,7 @@ def test_pretraining_is_its_own_for_another_seed_fold_or_network_and_shared_acro
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     one = trial(loss, pretrain_epochs=1)
     bench, module = train.set_up(one, config.dataset("blobs"))
-    list(train.pretrain(bench, module, Storage(str(tmp_path)), train.Checkpoint()))
+    list(train.pretrain(bench, module, Storage(str(tmp_path)), loop.Checkpoint()))
     (file,) = (tmp_path / "pretrained").glob("*.safetensors")
     stored = load_file(file)
     assert torch.equal(bench.model.head.weight, stored["model.head.weight"])
@@ -192,7 +192,7 @@ def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: P
 
 def rates(one: Trial) -> list[float]:
     bench, loss = train.set_up(one, config.dataset("blobs"))
-    return [group["lr"] for group in train.parameter_groups(bench, train.main_stage(bench, loss))]
+    return [group["lr"] for group in loop.parameter_groups(bench, train.main_stage(bench, loss))]
 
 
 def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
@@ -206,8 +206,8 @@ def schedule(one: Trial) -> list[float]:
     """The trunk's learning rate at each step of each epoch."""
     bench, loss = train.set_up(one, config.dataset("blobs"))
     stage = train.main_stage(bench, loss)
-    optimizer = torch.optim.Adam(train.parameter_groups(bench, stage))
-    scheduler = train.make_scheduler(optimizer, stage)
+    optimizer = torch.optim.Adam(loop.parameter_groups(bench, stage))
+    scheduler = loop.make_scheduler(optimizer, stage)
     seen = []
     for _ in range(stage.epochs * len(stage.batches)):
         seen.append(optimizer.param_groups[0]["lr"])

@@ -1,48 +1,23 @@
-"""The command line: parses, calls, prints. Whatever needs torch is imported inside the command that needs it."""
+"""`harness run` and `harness embed`: the commands that need torch."""
 
 import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
 
-import harness
-from harness import config, plan, store
-from harness.spec import Experiment, Failure, LossSpec, Result, Trial, UserError, unknown
+from harness import config, plan
+from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, report, storage_of
+from harness.spec import Experiment, Failure, LossSpec, Trial, UserError
 from harness.store import Store
 
-if TYPE_CHECKING:
-    from harness.storage import Storage
-
 CORE = "group,triplet,proxy_nca,normalized_softmax"
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Compare metric-learning losses: train them alike, choose on validation classes, report on test classes.",
-    epilog="Example: harness run --losses group,triplet --dataset emoji",
-)
-
-ResultsOption = Annotated[
-    Path, typer.Option("--results", envvar="HARNESS_RESULTS", metavar="DIR", help="The folder results are stored in.")
-]
-RESULTS = Path("results")
-
-
-class Format(StrEnum):
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
 
 
 class ExecutorName(StrEnum):
@@ -59,68 +34,6 @@ class Keep(StrEnum):
     best = "best"
     all = "all"
     none = "none"
-
-
-class Kind(StrEnum):
-    losses = "losses"
-    datasets = "datasets"
-    protocols = "protocols"
-    runs = "runs"
-
-
-def main() -> NoReturn:
-    """Run the command; a mistake of the user's is one line and exit code 2."""
-    command = typer.main.get_command(app)
-    try:
-        code = command(prog_name="harness", standalone_mode=False)
-    except UserError as error:
-        code = complain(str(error))
-    except TyperException as error:
-        code = complain(explain(error))
-    except BrokenPipeError:  # `harness tables | head`
-        sys.stderr.close()
-        code = 1
-    sys.exit(code or 0)
-
-
-def complain(message: str) -> int:
-    print(f"harness: {message}", file=sys.stderr)
-    return 2
-
-
-def explain(error: TyperException) -> str:
-    """A parser's complaint in one line, with what is allowed and where help is."""
-    context = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split())
-    if context is None:
-        return message
-    option = getattr(error, "option_name", None)
-    options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-    commands = list(getattr(context.command, "commands", ()))
-    if option is not None and option not in options:
-        return str(unknown("option", option, [*options, "--help"]))
-    if message.startswith("No such command"):
-        return str(unknown("command", message.split("'")[1], commands))
-    return f"{message.rstrip('.')}. See: {context.command_path} --help"
-
-
-@app.callback(invoke_without_command=True)
-def top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        print(f"harness {harness.__version__}")
-        raise typer.Exit
-
-
-StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        metavar="DIR|URI",
-        help="For checkpoints and embeddings; every node must see it. Default: artifacts/ in --results.",
-    ),
-]
 
 
 @app.command(
@@ -243,14 +156,6 @@ def check_inputs(experiment: Experiment) -> None:
     data.load(experiment.dataset)
 
 
-def storage_of(uri: str | None, where: Store) -> "Storage":
-    from harness.storage import Storage
-
-    if uri is None:
-        return Storage(str(where.artifacts.absolute()))
-    return Storage(uri if "://" in uri else str(Path(uri).absolute()))
-
-
 def ensemble_sizes(text: str, seeds: int) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdigit() and 2 <= int(word) <= seeds for word in words):
@@ -320,178 +225,6 @@ def finish(failures: list[Failure], where: Store, problems: Iterable[str]) -> No
     if failures:
         print(f"{len(failures)} failed; the same command tries them again", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def report(problems: Iterable[str]) -> None:
-    """Name files that are not results; exit code 1 if there are any."""
-    problems = list(problems)
-    for problem in problems:
-        print(f"harness: {problem}", file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
-
-
-@app.command(epilog="Example: harness tables --format latex --out results/tables")
-def tables(
-    form: Annotated[
-        Format, typer.Option("--format", help="markdown, latex (booktabs) or csv (long).")
-    ] = Format.markdown,
-    metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="Columns, e.g. R@1,MAP@R,NMI. Default: Recall@K and NMI.")
-    ] = "",
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only this dataset.")] = None,
-    protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Only this protocol.")] = None,
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this backbone.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write files there instead of printing.")] = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Print the tables of all final results; a table for each dataset, protocol and backbone."""
-    from harness import tables
-
-    found, problems = Store(results).results()
-    final = tables.select(found, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not final:
-        report(problems)
-        raise UserError(f"no final results in {results}; make some with: harness run")
-    texts = tables.render(final, form.value, [name.strip() for name in metrics.split(",") if name.strip()])
-    if out is None:
-        print(*texts.values(), sep="\n", end="")
-    else:
-        write_files(out, texts)
-    report(problems)
-
-
-def write_files(folder: Path, texts: dict[str, str]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-            print(folder / name)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
-
-
-@app.command(epilog="Example: harness ls losses")
-def ls(
-    kind: Annotated[Kind, typer.Argument(help="losses, datasets, protocols or runs.")],
-    results: ResultsOption = RESULTS,
-) -> None:
-    """List what there is."""
-    from tabulate import tabulate
-
-    problems: list[str] = []
-    headers: Sequence[str]
-    rows: list[list[Any]]
-    if kind is Kind.losses:
-        headers, rows = ["name", "title", "paper", "knobs"], list(loss_rows())
-    elif kind is Kind.datasets:
-        headers = ["name", "classes", "images", "protocol", "what"]
-        rows = [
-            [
-                data.name,
-                f"{data.train_classes} / {data.test_classes}",
-                f"{data.train_images} / {data.test_images}",
-                data.protocol,
-                data.note or data.title,
-            ]
-            for data in map(config.dataset, config.names("datasets"))
-        ]
-    elif kind is Kind.protocols:
-        headers = ["name", "title", "backbone", "crop", "epochs", "selects by", "source"]
-        rows = [
-            [
-                one.name,
-                one.title,
-                *(one.settings[key] for key in ("backbone", "crop", "epochs")),
-                one.select,
-                one.source,
-            ]
-            for one in map(config.protocol, config.names("protocols"))
-        ]
-    else:
-        found, problems = Store(results).results()
-        headers = ["id", "loss", "dataset", "fold", "protocol", "backbone", "seed", "R@1", "seconds"]
-        rows = [
-            [
-                *(one.id, one.trial.loss, one.trial.dataset, one.trial.fold, one.trial.protocol, one.trial.backbone),
-                *(one.trial.seed, f"{100 * one.metrics['R@1']:.1f}", f"{one.seconds['total']:.0f}"),
-            ]
-            for one in found
-        ]
-    print(tabulate(rows, headers=headers, disable_numparse=True))
-    report(problems)
-
-
-def loss_rows() -> Iterable[list[str]]:
-    import losses
-
-    for spec in map(config.loss, losses.names()):
-        knobs = " ".join(f"{name}={plan.written(knob.default)}" for name, knob in spec.knobs.items())
-        yield [spec.name, spec.title, spec.cite, knobs]
-
-
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, or its beginning.")]
-
-
-@app.command(epilog="Example: harness show 1f2e3d")
-def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
-    """Print one record, and the exact command that reproduces it."""
-    result = read_result(Store(results), id)
-    print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    print(f"\nReproduce with:\n  {plan.command(result.trial, config.protocol(result.trial.protocol))}")
-
-
-def read_result(where: Store, id: str) -> Result:
-    file = where.find(id)
-    try:
-        return store.read(file)
-    except ValueError as error:
-        raise UserError(f"{file}: {error}") from None
-
-
-@app.command(epilog="Example: harness rm 1f2e3d")
-def rm(ids: Annotated[list[str], typer.Argument(metavar="ID...")], results: ResultsOption = RESULTS) -> None:
-    """Remove stored results; the next run makes them again."""
-    where = Store(results)
-    for file in [where.find(id) for id in ids]:
-        file.unlink(missing_ok=True)
-        print(f"removed {file}")
-
-
-@app.command("import", epilog="Example: harness import ../other-machine/results")
-def import_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Another results folder.")],
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Merge another machine's results into this store; what is here already stays."""
-    other, mine = Store(folder), Store(results)
-    if not (folder / "runs").is_dir():
-        raise UserError(f"{folder} is not a results folder: it has no runs/")
-    found, problems = other.results()
-    mine.prepare()
-    new = sum(mine.put(result) for result in found)
-    print(f"{new} imported, {len(found) - new} already here")
-    report(problems)
-
-
-@app.command(epilog="Example: harness status --watch")
-def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 seconds, until Ctrl-C.")] = False,
-    storage: StorageOption = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Tell from another terminal what is done, running and failed; also when Ray is gone."""
-    from harness import status
-
-    where = Store(results.absolute())
-    files = storage_of(storage, where)
-    try:
-        while watch:
-            print("\x1b[2J\x1b[H" + status.describe(where, files), flush=True)
-            time.sleep(2)
-    except KeyboardInterrupt:
-        return
-    print(status.describe(where, files))
 
 
 @app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy")

@@ -1,0 +1,57 @@
+"""The command line: parses, calls, prints. Whatever needs torch is imported inside the command that needs it."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+from typer.exceptions import TyperException
+
+import harness
+from harness.cli import run, stored  # noqa: F401  (importing them registers their commands)
+from harness.cli.app import app
+from harness.spec import UserError, unknown
+
+
+def main() -> NoReturn:
+    """Run the command; a mistake of the user's is one line and exit code 2."""
+    command = typer.main.get_command(app)
+    try:
+        code = command(prog_name="harness", standalone_mode=False)
+    except UserError as error:
+        code = complain(str(error))
+    except TyperException as error:
+        code = complain(explain(error))
+    except BrokenPipeError:  # `harness tables | head`
+        sys.stderr.close()
+        code = 1
+    sys.exit(code or 0)
+
+
+def complain(message: str) -> int:
+    print(f"harness: {message}", file=sys.stderr)
+    return 2
+
+
+def explain(error: TyperException) -> str:
+    """A parser's complaint in one line, with what is allowed and where help is."""
+    context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split())
+    if context is None:
+        return message
+    option = getattr(error, "option_name", None)
+    options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    commands = list(getattr(context.command, "commands", ()))
+    if option is not None and option not in options:
+        return str(unknown("option", option, [*options, "--help"]))
+    if message.startswith("No such command"):
+        return str(unknown("command", message.split("'")[1], commands))
+    return f"{message.rstrip('.')}. See: {context.command_path} --help"
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"harness {harness.__version__}")
+        raise typer.Exit
