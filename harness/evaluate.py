@@ -127,7 +127,8 @@ def kmeans(x: Tensor, k: int, seed: int) -> Tensor:
 
 
 def plus_plus(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """Indices of k starting points: each drawn with probability proportional to its squared distance to the rest."""
+    """Indices of k starting points: each drawn with probability proportional to its squared distance
+    to the nearest one chosen so far."""
     chosen = [int(torch.randint(len(x), (), generator=generator))]
     norms = x.square().sum(dim=1)
     distances = torch.full((len(x),), math.inf, device=x.device)

@@ -43,7 +43,7 @@ def unit(x: Tensor) -> Tensor:
     gradient, because the direction of a vector does not depend on its length.
     """
     largest = x.detach().abs().amax(dim=1, keepdim=True)
-    alive = largest > 0
+    alive = largest != 0  # true of a NaN too: it has to be seen, not made zero
     scaled = x / torch.where(alive, largest, 1)
     squared = scaled.square().sum(dim=1, keepdim=True)
     return torch.where(alive, scaled * torch.where(alive, squared, 1).rsqrt(), 0)

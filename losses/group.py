@@ -18,14 +18,15 @@ class Group(Loss):
     X(t+1) = Q^-1 [X(t) * (W X(t))], `steps` times; L = mean over the batch of -log X(T)_y.
 
     W is the similarity of the embeddings: negative entries set to 0 (`clamp`) or all entries raised by the most
-    negative one (`shift`); a zero diagonal. Knobs default to the paper's text and, where it gives no value
-    (steps, temperature, anchors, bias), to the released code for CUB-200-2011. The released code moreover keeps
-    the diagonal (`zero_diagonal=False`) and adds the cross-entropy of the raw logits (`cross_entropy=1`). As
-    there, anchors stay in the mean, where they add nothing.
+    negative one (`shift`), then a zero diagonal. Knobs default to the paper's text and, where it gives no value
+    (steps, temperature) or several (1 or 2 anchors; classifiers with and without bias), to the released code for
+    CUB-200-2011. The released code moreover keeps the diagonal (`zero_diagonal=False`) and adds the cross-entropy
+    of the raw logits of all classes (`cross_entropy=1`). As there, anchors stay in the mean, where they add nothing.
 
-    `classes="batch"` keeps only the columns of classes in the batch (supplement, "large number of classes").
-    `objective="kl"` is the mean of KL(X_i || X_j) over ordered pairs of one class (supplement, "alternative loss
-    formulation"). The bandwidth of `similarity="gaussian"`, exp(-d2 / s), is not given: s is the batch's mean d2.
+    `classes="batch"` keeps only the columns of X of classes in the batch (supplement, "large number of classes").
+    `objective="kl"` minimises the divergence within classes (supplement, "alternative loss formulation"), here the
+    mean of KL(X_i || X_j) over ordered pairs; use it with `anchors=0`, for a one-hot row is infinitely far from any
+    other but for EPS. The bandwidth of `similarity="gaussian"`, exp(-d2 / s), is not given: s is the batch's mean d2.
     """
 
     title = "Group Loss"
@@ -66,21 +67,17 @@ class Group(Loss):
 
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
         """`anchors`, a boolean (n,), names the anchor samples; without it they are drawn."""
-        weight: Tensor = self.classifier.weight
-        bias: Tensor | None = self.classifier.bias
+        logits = self.classifier(embeddings)
+        extra = self.cross_entropy * F.cross_entropy(logits, labels) if self.cross_entropy else 0
         if self.classes == "batch":
             present, labels = labels.unique(return_inverse=True)
-            weight, bias = weight[present], None if bias is None else bias[present]
-        logits = F.linear(embeddings, weight, bias)
+            logits = logits[:, present]
         if anchors is None:
             anchors = draw_anchors(labels, self.anchors)
         X = F.softmax(logits / self.temperature, dim=1)
         X = torch.where(anchors[:, None], F.one_hot(labels, X.shape[1]).to(X.dtype), X)
         X = refine(X, self.similarities(embeddings), self.steps)
-        loss = kl_within_classes(X, labels) if self.objective == "kl" else nll(X, labels)
-        if self.cross_entropy:
-            loss = loss + self.cross_entropy * F.cross_entropy(logits, labels)
-        return loss
+        return (kl_within_classes(X, labels) if self.objective == "kl" else nll(X, labels)) + extra
 
     def similarities(self, embeddings: Tensor) -> Tensor:
         """W (n, n), non-negative and symmetric."""
@@ -101,7 +98,7 @@ def refine(X: Tensor, W: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         grown = X * (W @ X)
         total = grown.sum(dim=1, keepdim=True)
-        X = torch.where(total > 0, grown / torch.where(total > 0, total, 1), X)
+        X = torch.where(total != 0, grown / torch.where(total != 0, total, 1), X)  # a NaN is not hidden
     return X
 
 

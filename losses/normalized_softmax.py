@@ -7,7 +7,7 @@ from losses.base import Loss, Range, unit
 
 
 class NormalizedSoftmax(Loss):
-    """Cross-entropy of cosine similarities to one weight vector a class (Zhai and Wu, eq. 3).
+    """Cross-entropy of cosine similarities to one weight vector a class (Zhai and Wu, section 3.1).
 
     L = -log( exp(x.w_y / T) / sum_z exp(x.w_z / T) ),  x and w of unit length, T = 0.05.
 

@@ -7,14 +7,15 @@ from losses.base import Loss, Range, squared_distances, unit
 
 
 class ProxyNCA(Loss):
-    """NCA against one learned proxy a class (Movshovitz-Attias et al., eq. 6).
+    """NCA against one learned proxy a class (Movshovitz-Attias et al., Algorithm 1).
 
     L = -log( exp(-d2(x, p_y)) / sum over z != y of exp(-d2(x, p_z)) ),  d2 the squared Euclidean distance.
 
     The positive proxy is not in the denominator, so the loss may be negative. Embeddings and proxies are of unit
-    length times `scale` and `proxy_scale` (3 and 3; the authors use 1 and 8 for Stanford Online Products).
-    pytorch-metric-learning's ProxyNCALoss keeps the positive in the denominator, has scale 1, and leaves samples
-    whose probability underflows out of the mean; here the logarithm is taken of sums in log space, so none does.
+    length times `scale` and `proxy_scale`, which the paper leaves open: 3 and 3, as in the usual re-implementation
+    (1 and 8 for Stanford Online Products). On vectors of fixed length only their product matters.
+    pytorch-metric-learning's ProxyNCALoss (2.x) keeps the positive in the denominator, has scale 1, and leaves
+    samples whose probability underflows out of the mean; here sums are taken in log space, so none does.
     """
 
     title = "Proxy-NCA"

@@ -7,14 +7,15 @@ from losses.base import Loss, Range, squared_distances, unit
 
 
 class Triplet(Loss):
-    """Semi-hard triplets within the batch (Schroff et al., section 3.2).
+    """Semi-hard triplets within the batch (Schroff et al., sections 3.1 and 3.2).
 
     L = mean over ordered pairs (a, p) of one class of [ d2(a, p) - d2(a, n) + margin ]+,  unit-length embeddings,
-    d2 the squared Euclidean distance. n is the closest sample of another class with d2(a, n) > d2(a, p); where
-    there is none, the farthest one. Pairs without any negative leave the mean; a batch without triplets gives 0.
+    d2 the squared Euclidean distance. n is the closest sample of another class with d2(a, n) > d2(a, p). Where there
+    is none the paper is silent; here, as in TensorFlow's version, it is the farthest one, and the paper's sum is a
+    mean. Pairs without any negative leave the mean; a batch without triplets gives 0.
 
-    pytorch-metric-learning's TripletMarginLoss takes the distance itself, margin 0.05, averages over the triplets
-    with a loss only, and its semi-hard miner returns every semi-hard triplet.
+    pytorch-metric-learning's TripletMarginLoss (2.x) takes the distance itself, margin 0.05, averages over the
+    triplets with a loss only, and its semi-hard miner returns every semi-hard triplet.
     """
 
     title = "Triplet"

@@ -81,13 +81,15 @@ def test_k_beyond_the_gallery_sees_everyone() -> None:
 
 
 def test_map_at_r_by_hand() -> None:
-    """Query 0 of a class of 4 (R = 3): right, wrong, right gives (1/1 + 2/3) / 3; precision 2/3."""
-    x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0]])
-    y = torch.tensor([0, 0, 1, 0, 0])
-    found = [slow_map_at_r(x, y), (evaluate.map_at_r(x, y), evaluate.r_precision(x, y))]
-    assert found[0] == pytest.approx(found[1])
-    ranks = [bool(y[i] == y[0]) for i in ranking(x, 0)[:3]]
-    assert ranks == [True, False, True]
+    """A class of 3 (R = 2) at 0, 1 and 3, a stranger at 2.1.
+
+    From 0: 1 right, 2.1 wrong: MAP (1/1) / 2, precision 1/2. From 1: 0 right, 2.1 wrong: the same. From 3: 2.1 wrong,
+    1 right: MAP (1/2) / 2, precision 1/2. The stranger, alone in its class, is no query.
+    """
+    x = torch.tensor([[0.0], [1.0], [2.1], [3.0]])
+    y = torch.tensor([0, 0, 1, 0])
+    assert evaluate.map_at_r(x, y) == pytest.approx((1 / 2 + 1 / 2 + 1 / 4) / 3)
+    assert evaluate.r_precision(x, y) == pytest.approx(1 / 2)
 
 
 def test_embeddings_that_are_not_finite_are_an_error_that_counts_them() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import losses
-from losses.group import draw_anchors, kl_within_classes, refine
+from losses.group import draw_anchors, kl_within_classes, nll, refine
 
 Group = losses.get("group")
 
@@ -68,8 +68,9 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, anchors: Tensor)
     A = loss.classifier.weight.tolist()
     b = loss.classifier.bias.tolist() if loss.classifier.bias is not None else [0.0] * len(A)
     kept = sorted(set(y)) if loss.classes == "batch" else list(range(len(A)))
-    y = [kept.index(label) for label in y]
-    logits = [[sum(w * v for w, v in zip(A[k], row, strict=True)) + b[k] for k in kept] for row in rows]
+    absolute, y = y, [kept.index(label) for label in y]
+    every = [[sum(w * v for w, v in zip(A[k], row, strict=True)) + b[k] for k in range(len(A))] for row in rows]
+    logits = [[row[k] for k in kept] for row in every]
     X = [softmax(z, loss.temperature) for z in logits]
     for i, is_anchor in enumerate(anchored):
         if is_anchor:
@@ -86,7 +87,7 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, anchors: Tensor)
         value = total / len(pairs)
     else:
         value = sum(-math.log(X[i][y[i]]) for i in range(n)) / n
-    plain = sum(-math.log(softmax(z, 1.0)[y[i]]) for i, z in enumerate(logits)) / n
+    plain = sum(-math.log(softmax(z, 1.0)[absolute[i]]) for i, z in enumerate(every)) / n
     return value + loss.cross_entropy * plain
 
 
@@ -99,6 +100,7 @@ VARIANTS: list[dict[str, object]] = [
     {"negatives": "shift", "temperature": 3.0},
     {"zero_diagonal": False, "cross_entropy": 1.0},
     {"classes": "batch", "temperature": 2.0},
+    {"classes": "batch", "cross_entropy": 0.5},
     {"objective": "kl", "anchors": 0, "temperature": 2.0},
     {"bias": False, "steps": 2},
 ]
@@ -264,6 +266,24 @@ def test_every_sample_may_be_an_anchor() -> None:
     torch.manual_seed(0)
     seen = sum(draw_anchors(y, 1).int() for _ in range(100))
     assert (seen > 5).all()
+
+
+def test_without_a_mask_as_many_anchors_are_drawn_as_the_knob_says() -> None:
+    x, y = batch()
+    for per_class in (0, 1, 2):
+        loss = make(3, 5, anchors=per_class, temperature=2.0)
+        torch.manual_seed(11)
+        mask = draw_anchors(y, per_class)
+        torch.manual_seed(11)
+        assert loss(x, y).item() == loss(x, y, mask).item()
+    # more anchors, more rows that add nothing
+    values = [make(3, 5, anchors=k, temperature=2.0)(x, y).item() for k in (0, 2, 4)]
+    assert values[0] > values[1] > values[2]
+
+
+def test_a_right_class_with_probability_zero_costs_the_floor_of_the_released_code() -> None:
+    X = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    assert nll(X, torch.tensor([0])).item() == pytest.approx(-math.log(1e-12))
 
 
 def test_anchors_add_nothing_to_the_loss() -> None:

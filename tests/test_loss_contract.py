@@ -119,6 +119,33 @@ def test_any_batch_gives_a_finite_scalar_and_finite_gradients(name: str, kind: s
 
 
 @EVERY
+def test_a_network_that_diverged_is_seen_in_the_loss(name: str) -> None:
+    x, y = batch("usual")
+    x[[1, 2, 5, 6]] = torch.nan
+    torch.manual_seed(0)
+    assert not make(name)(x, y).isfinite()
+
+
+DEFAULTS = {
+    "group": {"anchors": 2, "steps": 1, "temperature": 24.0, "similarity": "pearson", "negatives": "clamp"},
+    "triplet": {"margin": 0.2},
+    "proxy_nca": {"scale": 3.0, "proxy_scale": 3.0},
+    "normalized_softmax": {"temperature": 0.05},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_the_published_ones(name: str) -> None:
+    """Written down here from the papers and the released code, see each docstring."""
+    defaults = {knob: field.default for knob, field in config.loss(name).knobs.items()}
+    if name == "group":
+        expected = {**DEFAULTS[name], "zero_diagonal": True, "cross_entropy": 0.0, "classes": "all", "bias": True}
+        assert defaults == {**expected, "objective": "cross_entropy"}
+    else:
+        assert {**defaults, **DEFAULTS[name]} == defaults
+
+
+@EVERY
 @pytest.mark.parametrize("kind", ["zero rows", "identical embeddings"])
 def test_degenerate_rows_do_not_blow_the_gradient_up(name: str, kind: str) -> None:
     _, gradient = value_and_gradient(make(name), *batch(kind))

@@ -59,7 +59,7 @@ def d2(degrees: float) -> float:
 
 
 def test_takes_the_closest_negative_beyond_the_positive_not_the_hardest() -> None:
-    """Anchor 0, positive 40, negatives 10 (too hard) and 60 (semi-hard); from 40 both pass for its own view."""
+    """Anchor 0, positive 40, negatives 10 (too hard) and 60 (semi-hard); from 40 neither is beyond the positive."""
     x, y = on_circle(0, 40, 10, 60), torch.tensor([0, 0, 1, 2])
     from_0 = max(0.0, d2(40) - d2(60) + 0.2)
     from_40 = max(0.0, d2(40) - d2(30) + 0.2)  # nothing is farther than 40: the farthest, 10 (at 30 degrees)
@@ -72,6 +72,14 @@ def test_takes_the_farthest_negative_where_none_is_beyond_the_positive() -> None
     pair = [max(0.0, d2(10) - d2(nearest) + 0.2) for nearest in (20, 30)]
     expected = (from_0 + from_90 + sum(pair)) / 4
     assert Triplet(2, 2)(x, y).item() == pytest.approx(expected)
+
+
+def test_a_negative_exactly_as_far_as_the_positive_is_not_semi_hard() -> None:
+    """From 0 degrees the positive at 90 and the negative at -90 are equally far; 180 is beyond."""
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-1.0, 0.0]])
+    y = torch.tensor([0, 0, 1, 2])
+    # from 0: n = 180 at d2 4 (not -90 at 2); from 90: n = -90 at d2 4 (not 180 at 2): 2 - 4 + 2.5 each
+    assert Triplet(3, 2, margin=2.5)(x, y).item() == pytest.approx(0.5)
 
 
 def test_the_length_of_an_embedding_does_not_matter() -> None:
