@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import inspect
+import re
 import tomllib
 import typing
 from dataclasses import replace
@@ -46,6 +47,8 @@ def protocol(name: str) -> Protocol:
     settable = set(SETTINGS) - set(RUN_SETTINGS)
     _check_keys(f"{where} [train]", data["train"], settable, settable)
     _check_keys(f"{where} [search]", data["search"], set(), set(TUNABLE))
+    if not re.fullmatch(r"R@[1-9]\d*|MAP@R|RP|NMI", data["select"]):
+        raise UserError(f"{where}: select={data['select']}: allowed is R@1 (2, 4, ...), MAP@R, RP or NMI")
     return Protocol(
         name=name,
         title=data["title"],
@@ -53,7 +56,7 @@ def protocol(name: str) -> Protocol:
         select=data["select"],
         folds=folds,
         settings={key: _setting(where, key, value) for key, value in data["train"].items()},
-        search={key: (float(low), float(high)) for key, (low, high) in data["search"].items()},
+        search={key: _range(f"{where} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
     )
 
@@ -78,23 +81,30 @@ def _own_loss(text: str) -> LossSpec:
         raise UserError(f"--losses {text}: cannot read {path}: {error.strerror}") from None
     name = f"{file.stem}.{wanted}"
     try:
-        found = losses.get(name, source)
+        described = _describe(name, losses.get(name, source))
     except KeyError as error:
         raise UserError(f"--losses {text}: {error.args[0]}") from None
+    except UserError as error:
+        raise UserError(f"--losses {text}: {error}") from None
     except Exception as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
     version = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return replace(_describe(name, found), version=version, source=source)
+    return replace(described, version=version, source=source)
 
 
 def _describe(name: str, found: "type[Loss]") -> LossSpec:
-    hints = typing.get_type_hints(found.__init__)
-    parameters = inspect.signature(found.__init__).parameters.values()
-    knobs = {
-        knob.name: Field.of(f"{name}.{knob.name}", hints[knob.name], knob.default)
-        for knob in parameters
-        if knob.kind is knob.KEYWORD_ONLY
-    }
+    for attribute in ("title", "cite"):
+        if not isinstance(getattr(found, attribute, None), str):
+            raise UserError(f"{found.__name__} has no {attribute}: write {attribute} = '...' in its class")
+    hints = typing.get_type_hints(found.__init__, include_extras=True)
+    knobs = {}
+    for knob in inspect.signature(found.__init__).parameters.values():
+        if knob.kind is knob.KEYWORD_ONLY:
+            if knob.name not in hints or knob.default is knob.empty:
+                raise UserError(
+                    f"knob {knob.name} of {found.__name__} needs a type and a default: {knob.name}: float = 1.0"
+                )
+            knobs[knob.name] = Field.of(f"{name}.{knob.name}", hints[knob.name], knob.default)
     return LossSpec(name, found.title, found.cite, found.version, knobs, found.space)
 
 
@@ -138,6 +148,13 @@ def _check_keys(where: str, data: dict[str, Any], needed: set[str], allowed: set
             raise UserError(f"{where}: {unknown('key', key, sorted(allowed))}")
     if missing := needed - set(data):
         raise UserError(f"{where}: missing {', '.join(sorted(missing))}")
+
+
+def _range(where: str, value: Any) -> tuple[float, float]:
+    numbers = isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+    if not numbers or len(value) != 2 or not 0 < value[0] < value[1]:
+        raise UserError(f"{where}={value}: allowed is [low, high] with 0 < low < high")
+    return float(value[0]), float(value[1])
 
 
 def _setting(where: str, key: str, value: Any) -> Any:

@@ -76,7 +76,9 @@ class Cluster:
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
-        except ConnectionError as error:
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            if not joined:
+                raise
             raise UserError(f"no Ray cluster at {self.address}: {str(error).splitlines()[0]}") from None
         try:
             if url := context.dashboard_url:
@@ -151,11 +153,12 @@ class PerLoss(FIFOScheduler):
     def __init__(self, jobs: Mapping[str, Job], metric: str) -> None:
         super().__init__()
         self.jobs = jobs
-        self.rungs: dict[str, AsyncHyperBandScheduler] = {}
+        # each fold for itself too: an easier one would push the others out
+        self.rungs: dict[tuple[str, str], AsyncHyperBandScheduler] = {}
         for job in jobs.values():
             if job.validate:
                 self.rungs.setdefault(
-                    job.trial.loss,
+                    (job.trial.loss, job.trial.fold),
                     AsyncHyperBandScheduler(
                         time_attr="epoch",
                         metric=metric,
@@ -169,7 +172,7 @@ class PerLoss(FIFOScheduler):
 
     def _rung(self, trial: TuneTrial) -> AsyncHyperBandScheduler | None:
         job = self.jobs[name_of(trial)]
-        return self.rungs.get(job.trial.loss) if job.validate else None
+        return self.rungs.get((job.trial.loss, job.trial.fold)) if job.validate else None
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         if rung := self._rung(trial):
@@ -211,7 +214,8 @@ class TrialWorker(tune.Trainable):
 
     def _begin(self, config: dict) -> None:
         self.job = self.known[config["trial"]]
-        job = Job(**{**vars(self.job), "threads": self.threads})
+        device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from those that asked for some
+        job = replace(self.job, threads=self.threads, device=device)
         self.storage = Storage(job.storage)
         self.events = self.events_of(job)
         self._note(None)
@@ -241,7 +245,8 @@ class TrialWorker(tune.Trainable):
         trial = self.job.trial
         where = {"node": platform.node(), "pid": os.getpid(), "log": log_file(), "time": time.time()}
         progress = {**asdict(event), "loss": None if math.isnan(event.loss) else event.loss} if event else None
-        self.storage.write_json(names.sign_of_life(trial.id), {"name": trial.name, **where, "progress": progress})
+        with contextlib.suppress(OSError):  # a full disk is for the checkpoint to complain of
+            self.storage.write_json(names.sign_of_life(trial.id), {"name": trial.name, **where, "progress": progress})
 
     def cleanup(self) -> None:
         if hasattr(self, "events"):
@@ -313,7 +318,9 @@ class Listener(tune.Callback):
         """Its process or node died once too often."""
         story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
         error = f"its worker died {trial.num_failures} times (--max-failures)"
-        self.pass_on(trial, Failure(self.jobs[name_of(trial)].trial, error, story))
+        job = self.jobs[name_of(trial)]
+        sign = Storage(job.storage).read_json(names.sign_of_life(job.trial.id)) or {}
+        self.pass_on(trial, Failure(job.trial, error, story, sign.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:
         ours = self.jobs[name_of(trial)].trial
@@ -331,7 +338,7 @@ class Listener(tune.Callback):
 
 def check_address(address: str) -> None:
     """Ray waits for minutes where nobody answers; we ask first."""
-    if address in ("auto", "local") or "://" in address:
+    if address == "auto":
         return
     host, _, port = address.rpartition(":")
     try:
@@ -348,7 +355,9 @@ def probe(storage: Storage) -> None:
 
     @ray.remote(num_cpus=0)
     def look(uri: str) -> bool:
-        return Storage(uri).read(name) == word.encode()
+        with contextlib.suppress(Exception):  # whatever keeps it from seeing the file
+            return Storage(uri).read(name) == word.encode()
+        return False
 
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]

@@ -47,8 +47,7 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
 
 
 def load(member: Result, storage: Storage) -> dict[str, Tensor]:
-    entry = member.artifacts.get("embeddings", {})
-    content = storage.read(entry["path"]) if entry else None
+    content = storage.read_artifact(member.artifacts.get("embeddings", {}))
     if content is None:
         raise UserError(
             f"the embeddings of {member.trial.name} are not in {storage.uri}: --storage where they are, or --rerun"

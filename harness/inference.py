@@ -16,8 +16,7 @@ from harness.storage import Storage
 
 def load(result: Result, storage: Storage) -> nn.Module:
     """The network as it was when its run ended, in evaluation mode: images (n, 3, h, w) in 0..1 to embeddings."""
-    entry = result.artifacts.get("weights", {})
-    content = storage.read(entry["path"]) if entry else None
+    content = storage.read_artifact(result.artifacts.get("weights", {}))
     if content is None:
         raise UserError(
             f"the weights of {result.id} were not kept; run it again with --rerun --keep-weights all, "

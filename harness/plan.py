@@ -33,14 +33,15 @@ def search(experiment: Experiment) -> list[Trial]:
     """`trials` configurations for each loss, drawn before anything runs: the same request names the same trials.
 
     Draw i does not depend on how many are asked for. What the user set is not searched. Each configuration is one
-    trial for each validation fold of the protocol.
+    trial for each validation fold of the protocol; one that is drawn twice counts once.
     """
-    return [
+    drawn = [
         trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
         for loss in experiment.losses
         for number in range(experiment.trials)
         for fold in range(experiment.protocol.folds)
     ]
+    return list({one.id: one for one in drawn}.values())
 
 
 def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> list[Trial]:
@@ -115,6 +116,9 @@ def _trial(
     fixed: Mapping[str, Any],
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
+    values = {**DEFAULTS, **protocol.settings, **settings, **experiment.settings, **fixed}
+    if values["crop"] > values["resize"]:
+        raise UserError(f"crop={values['crop']} is larger than resize={values['resize']}: set both")
     return Trial(
         dataset=dataset.name,
         dataset_version=dataset.version,
@@ -123,7 +127,7 @@ def _trial(
         loss=loss,
         loss_version=version,
         knobs=dict(knobs),
-        **{**DEFAULTS, **protocol.settings, **settings, **experiment.settings, **fixed},
+        **values,
     )
 
 
@@ -131,10 +135,14 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
     """The protocol's values for this loss on this dataset, their names checked."""
     protocol, dataset = experiment.protocol, experiment.dataset.name
     values = protocol.values(dataset, loss.name)
-    for name in values:
-        if name not in loss.knobs and name not in TUNABLE:
-            where = f"protocols/{protocol.name}.toml [tuned.{dataset}.{loss.name}]"
-            raise UserError(f"{where}: {unknown('knob', name, [*loss.knobs, *TUNABLE])}")
+    allowed = {**loss.knobs, **{name: SETTINGS[name] for name in TUNABLE}}
+    try:
+        for name, value in values.items():
+            if name not in allowed:
+                raise unknown("knob", name, allowed)
+            values[name] = allowed[name].check(value)
+    except UserError as error:
+        raise UserError(f"protocols/{protocol.name}.toml [tuned.{dataset}.{loss.name}]: {error}") from None
     return values
 
 
@@ -146,14 +154,19 @@ def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]
     return {name: space[name].sample(rng) for name in sorted(space)}
 
 
-def command(one: Trial, protocol: Protocol) -> str:
-    """The `harness run` that makes this trial: what differs from the protocol, and every knob."""
+def command(result: Result, protocol: Protocol) -> str:
+    """The `harness run` that makes this result: what differs from the protocol, and every knob."""
+    one = result.trial
     usual = {**DEFAULTS, **protocol.settings, **protocol.values(one.dataset, one.loss)}
     settings = [name for name in SETTINGS if getattr(one, name) != usual.get(name, DEFAULTS.get(name))]
     if one.loss == BASELINE:
         fixed = {*IDLE, *(PIXELS if one.backbone == PIXELS["backbone"] else ())}
         settings = [name for name in settings if name not in fixed]
-    words = ["harness", "run", "--losses", one.loss, "--dataset", one.dataset, "--protocol", one.protocol]
+    stem, _, own = one.loss.rpartition(".")  # a user's file is not stored: it has to be where the command is run
+    words = ["harness", "run", "--losses", f"./{stem}.py:{own}" if stem else one.loss]
+    words += ["--dataset", one.dataset, "--protocol", one.protocol]
+    if result.ensemble:
+        words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
     for name in settings:
         words += ["--set", f"{name}={written(getattr(one, name))}"]
     for name, value in one.knobs.items():

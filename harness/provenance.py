@@ -8,21 +8,32 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import harness
-from harness.backbones import packaged
-from harness.spec import Trial
+from harness.spec import Job
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 
-def gather(trial: Trial, device: torch.device) -> dict[str, Any]:
+def origin() -> dict[str, str | None]:
+    """What only the command knows, not its workers. Imports nothing heavy."""
+    return {"command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]), "commit": commit()}
+
+
+def gather(job: Job, device: "torch.device") -> dict[str, Any]:
+    """What the worker knows, and the command's origin."""
+    import torch
+
+    from harness.backbones import packaged
+
+    trial = job.trial
     return {
+        **job.origin,
         "harness": harness.__version__,
-        "commit": commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
@@ -31,7 +42,6 @@ def gather(trial: Trial, device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "weights_sha256": packaged.sha256(trial.backbone) if trial.weights == "package" else None,
         "pid": os.getpid(),
-        "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

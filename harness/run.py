@@ -1,17 +1,19 @@
 """From an experiment to its stored results: search, choose, final runs, ensembles; only what is missing runs."""
 
+import errno
 import os
 import platform
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
-from harness import plan
+from harness import plan, provenance
 from harness import storage as names
 from harness.progress import Display
-from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, ensemble_id
+from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, UserError, ensemble_id
 from harness.storage import Storage
 from harness.store import Store
 
@@ -35,6 +37,7 @@ class Run:
     rerun: bool = False
     execute: Executor | None = None  # nobody, where nothing is to do
     failures: list[Failure] = field(default_factory=list)
+    ran: set[str] = field(default_factory=set)  # ids of what ended now, not before
 
     def __call__(self) -> list[Result]:
         """Search on validation classes, then the winners on test classes; each result is stored as its trial ends.
@@ -62,6 +65,10 @@ class Run:
         found = [result for result in map(self.store.get, searched) if result is not None]
         chosen = plan.best(found, asked.protocol.select, asked.protocol.folds)
         return bool(self.pending(plan.final(asked, chosen)))
+
+    @cached_property
+    def origin(self) -> dict[str, str | None]:
+        return provenance.origin()
 
     def pending(self, trials: list[Trial]) -> list[Trial]:
         """What has to run. A trial that a scheduler stopped is done as long as that scheduler is asked for."""
@@ -93,6 +100,7 @@ class Run:
             self.storage.uri,
             source=source,
             keep_weights=final and asked.keep_weights != "none",
+            origin=self.origin,
             validate=asked.scheduler != "none" and not final and trial.loss != plan.BASELINE,
         )
 
@@ -100,6 +108,7 @@ class Run:
         """Store what ended before saying so; only then is its checkpoint of no more use."""
         if isinstance(event, Result):
             self.store.put(event, replace=self.rerun)
+            self.ran.add(trial.id)
         elif isinstance(event, Stopped | Failure):
             self.store.note(event)
         if isinstance(event, Result | Stopped):
@@ -109,6 +118,8 @@ class Run:
         if isinstance(event, Failure):
             self.failures.append(event)
         self.display.show(trial, event)
+        if isinstance(event, Failure) and os.strerror(errno.ENOSPC) in event.error:
+            raise UserError(f"no space left for {trial.name} in {self.storage.uri}; what finished is stored")
 
     def announce(self, jobs: list[Job]) -> str:
         """Leave word of what is planned, for `harness status` in another terminal; sweep up after killed drivers."""
@@ -121,6 +132,12 @@ class Run:
                 self.storage.remove(other)
         if not living:
             self.storage.remove_folder("tune")
+            for name in self.storage.names("checkpoints", parts=True):
+                self.storage.remove(name)
+        for sign in self.storage.names("running"):
+            left = self.storage.read_json(sign)
+            if left and not names.alive(left):
+                self.storage.remove(sign)
         name = f"plans/{uuid.uuid4().hex}.json"
         about = {"pid": os.getpid(), "node": platform.node(), "started": time.time()}
         self.storage.write_json(name, {**about, "trials": [job.trial.name for job in jobs]})
@@ -131,9 +148,11 @@ class Run:
         if self.experiment.keep_weights != "best":
             return
         for group in by_configuration(results):
-            _, *others = sorted(group, key=lambda one: (one.curve[-1]["loss"] if one.curve else 0.0, one.id))
-            for other in others:
-                self.storage.remove(names.weights(other.id))
+            kept = [one for one in group if self.storage.exists(names.weights(one.id))]
+            kept.sort(key=lambda one: (one.curve[-1]["loss"] if one.curve else 0.0, one.id))
+            for other in kept[1:]:
+                if other.id in self.ran:  # what an earlier command kept is that command's affair
+                    self.storage.remove(names.weights(other.id))
 
     def ensembles(self, results: list[Result]) -> list[Result]:
         """For each loss and size; a size above the number of finished seeds has no ensemble."""

@@ -18,7 +18,7 @@ class Balanced:
         self.members = [(labels == label).nonzero().squeeze(1) for label in range(int(labels.max()) + 1)]
         self.classes = min(classes, len(self.members))
         self.samples = samples
-        images, turns = -(-len(labels) // (classes * samples)), -(-len(self.members) // self.classes)
+        images, turns = -(-len(labels) // (self.classes * samples)), -(-len(self.members) // self.classes)
         self.batches = max(images, turns)
 
     def __len__(self) -> int:

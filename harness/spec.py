@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 SCHEMA = 1  # of a stored result
 VALIDATION_FOLDS = 4  # val0 .. val3, each a quarter of the training classes
@@ -44,7 +44,11 @@ class Field:
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
-        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None` or Literal[...]."""
+        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...] or Annotated[X, limit],
+        where a limit is what losses.space.AtLeast or Above is: a mapping of names of ours to numbers."""
+        if typing.get_origin(hint) is Annotated:
+            hint, limit = typing.get_args(hint)
+            limits = {**limits, **vars(limit)}
         optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
         if optional:
             (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
@@ -83,7 +87,7 @@ class Field:
             if self.kind is tuple:
                 return self.check(tuple(int(part) for part in word.split(",") if part))
             return self.check(self.kind(word))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, UserError):
             raise UserError(f"{self.name}={text}: allowed is {self.allowed}") from None
 
     def check(self, value: Any) -> Any:
@@ -301,12 +305,13 @@ class Result:
             tuples = {name: tuple(fields[name]) for name in ("curve", "members")}
             result = cls(**{**fields, **tuples, "trial": Trial.from_json(fields["trial"])})
             finite = all(math.isfinite(value) for value in result.metrics.values())
+            id, _ = result.id, result.seconds["total"] + result.metrics["R@1"]
         except (KeyError, TypeError, AttributeError, UserError) as error:
             raise ValueError(f"not a result of this harness: {error}") from None
         if not finite:
             raise ValueError("a metric is not a finite number")
-        if data.get("id") != result.id:
-            raise ValueError(f"its trial hashes to {result.id}, not to its id {data.get('id')}")
+        if data.get("id") != id:
+            raise ValueError(f"its trial hashes to {id}, not to its id {data.get('id')}")
         return result
 
 
@@ -372,4 +377,6 @@ class Job:
     threads: int | None = None  # None: torch's own choice
     keep_weights: bool = False  # of a final run
     source: str = ""  # the text of a user's own loss
+    device: str | None = None  # None: a GPU if there is one
+    origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials

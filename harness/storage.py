@@ -29,6 +29,20 @@ class Storage:
             raise UserError(f"--storage {uri}: {error}") from None
         self.root = root.rstrip("/")
 
+    def prepare(self) -> None:
+        """A UserError now where it cannot be written."""
+        name = f"probe-{uuid.uuid4().hex}"
+        try:
+            self.write(name, b"")
+            self.remove(name)
+        except Exception as error:  # every file system has its own
+            raise UserError(f"cannot write to --storage {self.uri}: {error}") from None
+
+    def read_artifact(self, entry: Mapping[str, str]) -> bytes | None:
+        """A file a result refers to, if it is there and still the one the result was made with."""
+        content = self.read(entry["path"]) if entry else None
+        return content if content is not None and artifact(entry["path"], content) == dict(entry) else None
+
     @property
     def local(self) -> bool:
         return isinstance(self.files, LocalFileSystem)
@@ -57,6 +71,9 @@ class Storage:
             return None
         return content
 
+    def exists(self, name: str) -> bool:
+        return bool(self.files.exists(self.path(name)))
+
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.files.rm_file(self.path(name))
@@ -65,13 +82,15 @@ class Storage:
         with contextlib.suppress(FileNotFoundError):
             self.files.rm(self.path(name), recursive=True)
 
-    def names(self, folder: str) -> list[str]:
-        """Files in a folder, as names under the root."""
+    def names(self, folder: str, *, parts: bool = False) -> list[str]:
+        """Files in a folder, as names under the root; or, with `parts`, what a killed writer left of some."""
+        self.files.invalidate_cache()  # an object store's listing is cached
         try:
             found = self.files.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
-        return sorted(f"{folder}/{str(one).rsplit('/', 1)[-1]}" for one in found)
+        names = (str(one).rsplit("/", 1)[-1] for one in found)
+        return sorted(f"{folder}/{name}" for name in names if name.endswith(".part") == parts)
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
         self.write(name, json.dumps(data).encode())

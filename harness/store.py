@@ -1,5 +1,6 @@
 """Results on disk: one JSON a trial, written once, found by the trial's id."""
 
+import contextlib
 import json
 import os
 import uuid
@@ -53,15 +54,33 @@ class Store:
         try:
             if replace:
                 os.replace(part, target)
+                self.drop_ensembles(result)
             else:
                 os.link(part, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            raise UserError(f"cannot write {target}: {error.strerror or error}") from None
         finally:
             part.unlink(missing_ok=True)
             for other in (Failure, Stopped):
                 self.path(result.trial, other).unlink(missing_ok=True)
         return True
+
+    def remove(self, file: Path) -> None:
+        """A result, readable or not, and the ensembles it is a member of."""
+        with contextlib.suppress(ValueError):
+            self.drop_ensembles(self._result(file))
+        self._read.pop(file, None)
+        file.unlink(missing_ok=True)
+
+    def drop_ensembles(self, member: Result) -> None:
+        """Those that were built from a result which is no more: the next run builds them again."""
+        for file in self.path(member.trial).parent.glob("*.json"):
+            with contextlib.suppress(ValueError):
+                if member.id in self._result(file).members:
+                    self._read.pop(file, None)
+                    file.unlink()
 
     def note(self, event: Failure | Stopped) -> Path:
         """Write what is no result; the latest of a trial replaces an earlier one, a result removes it."""
@@ -126,6 +145,7 @@ def frame(results: Iterable[Result]) -> "pd.DataFrame":
         trial["knobs"] = json.dumps(trial["knobs"], sort_keys=True)
         trial["drops"] = ",".join(str(epoch) for epoch in trial["drops"])
         fixed = {"id": result.id, "title": result.title, "cite": result.cite, **trial}
+        fixed |= {"ensemble": result.ensemble, "members": " ".join(result.members)}
         fixed |= {"parameters": result.parameters, "seconds": result.seconds["total"]}
         rows += [{**fixed, "metric": metric, "value": value} for metric, value in result.metrics.items()]
     return pd.DataFrame(rows)

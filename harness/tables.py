@@ -62,7 +62,8 @@ def render(results: list[Result], form: str, metrics: Sequence[str] = ()) -> dic
     """File name -> text: a table each, or for csv the long frame of all of them."""
     tables = build(results, metrics)
     if form == "csv":
-        return {"results.csv": frame(results).to_csv(index=False)}
+        long = frame(results)
+        return {"results.csv": long[long["metric"].isin(metrics or long["metric"])].to_csv(index=False)}
     write, ending = {"markdown": (markdown, "md"), "latex": (latex, "tex")}[form]
     return {f"{table.slug}.{ending}": write(table) for table in tables}
 
@@ -165,20 +166,22 @@ def _usual(groups: list[list[Result]]) -> dict[str, Any]:
 
 def _differences(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
     """Settings in which a loss's row was not trained as the others were."""
-    if result.trial.loss == BASELINE:
-        return ()
+    own: set[str] = set()
+    if result.trial.loss == BASELINE:  # not trained, so only what it sees and is counts
+        own = set(SHARED) if result.trial.backbone == PIXELS else set(plan.IDLE)
     return tuple(
         f"{name} = {getattr(result.trial, name)}, others {value}"
         for name, value in usual.items()
-        if getattr(result.trial, name) != value
+        if getattr(result.trial, name) != value and name not in own
     )
 
 
 def _distinction(result: Result, rows: list[Result]) -> str:
-    """Where a loss has several rows: the knobs and rates that tell them apart."""
+    """Where a loss has several rows: the knobs, rates and versions that tell them apart."""
 
     def values(one: Result) -> dict[str, Any]:
-        return {**{name: getattr(one.trial, name) for name in TUNABLE}, **one.trial.knobs}
+        names = (*TUNABLE, "loss_version", "dataset_version", "fingerprint")
+        return {**{name: getattr(one.trial, name) for name in names}, **one.trial.knobs}
 
     relatives = [values(one) for one in rows if one.trial.loss == result.trial.loss]
     mine = values(result)
@@ -270,7 +273,7 @@ def _footnotes(table: Table) -> tuple[list[str], list[str]]:
     for row in table.rows:
         marks.append(f"[{len(notes) + 1}]" if row.notes else "")
         if row.notes:
-            notes.append(f"[{len(notes) + 1}] Trained otherwise: {'; '.join(row.notes)}.")
+            notes.append(f"[{len(notes) + 1}] Otherwise than the rest: {'; '.join(row.notes)}.")
     return marks, notes
 
 

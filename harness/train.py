@@ -37,7 +37,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     started = time.perf_counter()
-    bench, loss = set_up(trial, job.dataset, job.source)
+    bench, loss = set_up(trial, job.dataset, job.source, job.device)
     curve: list[dict[str, float]] = []
     seconds: dict[str, float] = {}
     if loss is not None:
@@ -63,7 +63,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(bench, loss),
         artifacts=keep(job, bench, embedded, storage) if loss is not None and trial.fold == "test" else {},
-        provenance=provenance.gather(trial, bench.device),
+        provenance=provenance.gather(job, bench.device),
     )
 
 
@@ -99,9 +99,9 @@ def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str
     return kept
 
 
-def set_up(trial: Trial, dataset: Dataset, source: str = "") -> tuple[Bench, Loss | None]:
+def set_up(trial: Trial, dataset: Dataset, source: str = "", where: str | None = None) -> tuple[Bench, Loss | None]:
     """Data, network and loss of a trial; a baseline has no loss."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(where or ("cuda" if torch.cuda.is_available() else "cpu"))
     images = data.load(dataset)
     fold = data.fold(images, dataset, trial.fold)
     torch.manual_seed(seed(trial, "weights"))
@@ -123,6 +123,7 @@ class Cost:
     train: float
     evaluate: float
     parameters: int
+    dim: int
 
 
 def probe(trial: Trial, dataset: Dataset, source: str = "") -> Cost:
@@ -139,7 +140,8 @@ def probe(trial: Trial, dataset: Dataset, source: str = "") -> Cost:
     embed(bench, pixels)
     begun = time.perf_counter()
     embed(bench, pixels)
-    return Cost(training, (time.perf_counter() - begun) / len(pixels), parameters(bench, loss))
+    evaluating = (time.perf_counter() - begun) / len(pixels)
+    return Cost(training, evaluating, parameters(bench, loss), bench.model.dim)
 
 
 def main_stage(bench: Bench, loss: Loss) -> Stage:

@@ -3,6 +3,7 @@
 Importing this package does not import torch; `get` does.
 """
 
+import hashlib
 import importlib
 import sys
 from functools import cache
@@ -47,8 +48,9 @@ def _from_source(name: str, source: str) -> "type[Loss]":
     from losses.base import Loss
 
     stem, _, wanted = name.rpartition(".")
-    module = ModuleType(stem)
-    sys.modules[stem] = module  # so that its classes can be pickled and its dataclasses resolved
+    # A name that can be nobody else's, entered so that its classes can be pickled and its dataclasses resolved.
+    module = ModuleType(f"_loss_{stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}")
+    sys.modules[module.__name__] = module
     exec(compile(source, f"{stem}.py", "exec"), vars(module))
     found = vars(module).get(wanted)
     if not (isinstance(found, type) and issubclass(found, Loss)):

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from losses.space import Choice, Range
+from losses.space import Choice, Count, Positive, Range
 
-__all__ = ["Choice", "Loss", "Range", "squared_distances", "unit"]
+__all__ = ["Choice", "Count", "Loss", "Positive", "Range", "squared_distances", "unit"]
 
 
 class Loss(nn.Module):
@@ -15,7 +15,8 @@ class Loss(nn.Module):
 
     A loss owns its parameters (classifier, proxies, centres) and normalises the embeddings itself where its paper
     does. A linear classifier, if it has one, is called `classifier`, so that pre-training can hand its weights on.
-    Knobs are keyword arguments with defaults; a `Literal` annotation lists the values allowed.
+    Knobs are keyword arguments with types and defaults; a `Literal` lists the values allowed, `Positive` and `Count`
+    are a number above 0 and a whole number from 0 on.
     """
 
     title: ClassVar[str]

@@ -1,12 +1,13 @@
 """The Group Loss: labels of a batch refined together by replicator dynamics."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Choice, Loss, Range, squared_distances, unit
+from losses.base import Choice, Count, Loss, Positive, Range, squared_distances, unit
+from losses.space import AtLeast
 
 EPS = 1e-12  # the released code's floor inside the logarithm
 
@@ -42,13 +43,13 @@ class Group(Loss):
         num_classes: int,
         dim: int,
         *,
-        anchors: int = 2,
-        steps: int = 1,
-        temperature: float = 24.0,
+        anchors: Count = 2,
+        steps: Count = 1,
+        temperature: Positive = 24.0,
         similarity: Literal["pearson", "cosine", "gaussian"] = "pearson",
         negatives: Literal["clamp", "shift"] = "clamp",
         zero_diagonal: bool = True,
-        cross_entropy: float = 0.0,
+        cross_entropy: Annotated[float, AtLeast(0)] = 0.0,
         classes: Literal["all", "batch"] = "all",
         objective: Literal["cross_entropy", "kl"] = "cross_entropy",
         bias: bool = True,

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Loss, Range, unit
+from losses.base import Loss, Positive, Range, unit
 
 
 class NormalizedSoftmax(Loss):
@@ -19,7 +19,7 @@ class NormalizedSoftmax(Loss):
     cite = "Zhai and Wu, BMVC 2019"
     space = {"temperature": Range(0.02, 0.2, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, temperature: float = 0.05, lr_factor: float = 1.0) -> None:
+    def __init__(self, num_classes: int, dim: int, *, temperature: Positive = 0.05, lr_factor: Positive = 1.0) -> None:
         super().__init__(num_classes, dim)
         self.temperature = temperature
         self.lr_factor = lr_factor

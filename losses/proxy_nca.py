@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from losses.base import Loss, Range, squared_distances, unit
+from losses.base import Loss, Positive, Range, squared_distances, unit
 
 
 class ProxyNCA(Loss):
@@ -23,7 +23,13 @@ class ProxyNCA(Loss):
     space = {"scale": Range(1.0, 10.0, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
     def __init__(
-        self, num_classes: int, dim: int, *, scale: float = 3.0, proxy_scale: float = 3.0, lr_factor: float = 1.0
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        scale: Positive = 3.0,
+        proxy_scale: Positive = 3.0,
+        lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.scale = scale

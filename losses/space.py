@@ -3,7 +3,7 @@
 import math
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,24 @@ class Range:
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A limit of a knob's value: Annotated[int, AtLeast(0)]."""
+
+    least: float
+
+
+@dataclass(frozen=True)
+class Above:
+    """A limit of a knob's value: Annotated[float, Above(0)]."""
+
+    more_than: float
+
+
+Positive = Annotated[float, Above(0)]
+Count = Annotated[int, AtLeast(0)]
 
 
 @dataclass(frozen=True, init=False)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from losses.base import Loss, Range, squared_distances, unit
+from losses.base import Loss, Positive, Range, squared_distances, unit
 
 
 class Triplet(Loss):
@@ -22,7 +22,7 @@ class Triplet(Loss):
     cite = "Schroff et al., CVPR 2015"
     space = {"margin": Range(0.02, 0.5, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, margin: float = 0.2) -> None:
+    def __init__(self, num_classes: int, dim: int, *, margin: Positive = 0.2) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin
 

@@ -196,6 +196,13 @@ MISTAKES = [
     ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: allowed are whole numbers"),
     ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: allowed is a number of at least 1"),
     ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: allowed is a number of at least 0"),
+    ("run --dataset blobs --max-failures -1", "--max-failures -1: allowed is a number of at least 0"),
+    ("run --dataset blobs --set crop=64", "crop=64 is larger than resize=32: set both"),
+    ("run --dataset blobs --set group.temperature=0", "group.temperature=0: allowed is a number above 0"),
+    ("run --dataset blobs --set group.steps=-3", "group.steps=-3: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --ensemble 2 --seeds 2 --set fold=val0", "--ensemble joins final runs on test classes"),
+    ("run --dataset blobs --executor ray --address http://127.0.0.1:8265", "no Ray cluster at http://127.0.0.1:8265"),
+    ("run --dataset blobs --storage /dev/null/x", "cannot write to --storage /dev/null/x"),
     ("run --dataset blobs --scheduler asha --executor local", "--scheduler asha needs --executor ray"),
     ("run --dataset blobs --executor slurm", "--executor"),
     ("run --dataset blobs --executor ray --address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
@@ -254,8 +261,8 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
 ) -> None:
     real = train.set_up
 
-    def poisoned(trial, dataset, source):  # type: ignore[no-untyped-def]
-        bench, loss = real(trial, dataset, source)
+    def poisoned(trial, *more):  # type: ignore[no-untyped-def]
+        bench, loss = real(trial, *more)
         if trial.loss == "group":
             loss.classifier.weight.data[0, 0] = float("nan")
         return bench, loss
@@ -326,10 +333,75 @@ def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
         assert said.code == 2
         assert complaint in said.err
         assert said.err.count("\n") == 1
-    file.write_text("this is not python")
+    file.write_text("def :")
     said = harness(*words)
     assert said.code == 2
     assert "SyntaxError" in said.err
+
+
+def test_a_users_file_may_be_called_like_anything_and_has_to_say_what_it_is(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    head = "from losses.base import Loss\nclass A(Loss):\n"
+    tail = "    def forward(self, embeddings, labels):\n        return embeddings.square().mean()\n"
+    (tmp_path / "losses.py").write_text(head + "    title, cite = 'A', 'me'\n" + tail)
+    said = harness("run", "--losses", f"{tmp_path}/losses.py:A,softmax", "--dataset", "blobs", "--dry-run")
+    assert said.code == 0, said.err
+    assert "losses.A-blobs-test-" in said.out
+    (tmp_path / "untitled.py").write_text(head + tail)
+    knob = "    def __init__(self, num_classes, dim, *, knob=1):\n        super().__init__(num_classes, dim)\n"
+    (tmp_path / "untyped.py").write_text(head + "    title, cite = 'A', 'me'\n" + knob + tail)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "losses.py").write_text(head + "    title, cite = 'B', 'me'\n" + tail)
+    for losses, complaint in (
+        (f"{tmp_path}/untitled.py:A", "A has no title"),
+        (f"{tmp_path}/untyped.py:A", "knob knob of A needs a type and a default"),
+        (f"{tmp_path}/losses.py:A,{tmp_path}/other/losses.py:A", "two different files give a loss named losses.A"),
+    ):
+        said = harness("run", "--losses", losses, "--dataset", "blobs")
+        assert said.code == 2
+        assert complaint in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_removing_or_replacing_a_member_removes_its_ensembles(small: Path, harness: Harness, tmp_path: Path) -> None:
+    words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "2")
+    harness(*words, "--ensemble", "2")
+    assert "ensemble of 2" in harness("tables").out
+    assert "ensemble" in harness("tables", "--format", "csv").out.splitlines()[0]
+    records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
+    member = next(r["id"] for r in records if r["trial"]["loss"] == "triplet" and not r["ensemble"])
+    harness("rm", member)
+    assert "ensemble of 2" not in harness("tables").out
+    harness(*words, "--ensemble", "2")
+    harness(*words, "--rerun")
+    assert "ensemble of 2" not in harness("tables").out
+
+
+def test_weights_that_were_kept_on_purpose_stay(small: Path, harness: Harness, tmp_path: Path) -> None:
+    words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "3")
+    harness(*words, "--keep-weights", "all")
+    harness(*words, "--ensemble", "2")
+    assert len(list((tmp_path / "results" / "artifacts").glob("weights/*.safetensors"))) == 3
+
+
+def test_a_search_that_draws_the_same_values_twice_still_chooses(small: Path, harness: Harness) -> None:
+    said = harness("run", "--losses", "softmax", "--dataset", "blobs", "--trials", "3", "--set", "lr=1e-3")
+    assert said.code == 0
+    assert said.err.count("-val0-") == 2  # an epoch's line and the end's: one trial, not three
+    assert "| Softmax" in said.out
+
+
+def test_a_run_on_a_validation_fold_says_where_its_results_are(small: Path, harness: Harness) -> None:
+    said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--set", "fold=val0")
+    assert (said.code, said.out) == (0, "")
+    assert "harness ls runs" in said.err
+
+
+def test_what_a_record_says_of_its_command_is_the_users(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    (record, *_) = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
+    assert record["provenance"]["command"].startswith("harness run --losses none --dataset blobs")
 
 
 def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_path: Path) -> None:
@@ -352,7 +424,7 @@ def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_
     said = harness("status")
     assert said.code == 0
     first, *rest = said.out.splitlines()
-    assert first == "1 done, 2 running, 1 waiting, 1 failed"
+    assert first.startswith("1 done, 1 running, 1 waiting, 1 failed, 1 lost, about ")
     assert f"  {a_trial(seed=1).name}  failed: RuntimeError: x" in rest
     assert "    /tmp/ray/worker.err" in rest
     assert any("group-emoji-val0-a  starting on" in line for line in rest)

@@ -32,8 +32,8 @@ TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """A head with 2 CPUs and 2 logical GPUs on this machine, shared by the tests."""
-    started = RayCluster(initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": True})
+    """A head with 8 logical CPUs and 2 logical GPUs on this machine, shared by the tests."""
+    started = RayCluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 2, "include_dashboard": True})
     yield started
     started.shutdown()
 
@@ -118,18 +118,23 @@ def test_results_equal_the_serial_executors_and_workers_are_reused(cluster: RayC
 
 
 def test_a_killed_worker_goes_on_from_its_checkpoint_with_the_same_bits(cluster: RayCluster, tmp_path: Path) -> None:
-    jobs = jobs_of(experiment("group", "triplet", settings={"epochs": 3}), tmp_path / "ray")
+    # 32 px: an epoch is longer than the second between two signs of life
+    size = {"resize": 32, "crop": 32}
+    jobs = jobs_of(experiment("group", "triplet", settings={"epochs": 3, **size}), tmp_path / "ray")
     killed: list[str] = []
+    mid_epoch: list[bool] = []
 
     def interfere(trial: Trial, event: Event) -> None:
         if isinstance(event, Progress) and (event.stage, event.epoch) == ("train", 2) and not killed:
             killed.append(trial.id)
+            mid_epoch.append(event.step < event.steps)
             os.kill(pid_of(trial, tmp_path / "ray"), signal.SIGKILL)
 
     record = Record(interfere)
     with connected(cluster, tmp_path / "ray") as running:
         running.execute(jobs, record)
     assert same(record.results, serially(jobs, tmp_path / "serial"))
+    assert mid_epoch == [True]
     victim = [event for trial, event in record.events if trial.id == killed[0] and isinstance(event, Progress)]
     death = next(i for i, event in enumerate(victim) if event.epoch == 2)
     assert all(event.epoch >= 2 or event.stage == "evaluate" for event in victim[death:])
@@ -218,7 +223,7 @@ def test_gpus_are_shared_as_asked(cluster: RayCluster, tmp_path: Path, share: fl
 def test_what_can_never_run_is_told_at_once(cluster: RayCluster, tmp_path: Path) -> None:
     with (
         connected(cluster, tmp_path, gpus_per_trial=3.0, cpus_per_trial=2.0) as running,
-        pytest.raises(UserError, match=r"asks for 2 CPUs and 3 GPUs .* no node has them: 4 CPUs and 2 GPUs"),
+        pytest.raises(UserError, match=r"asks for 2 CPUs and 3 GPUs .* no node has them: 8 CPUs and 2 GPUs"),
     ):
         running.execute(jobs_of(experiment("triplet"), tmp_path), Record())
 

@@ -73,6 +73,8 @@ def test_trial_and_result_survive_json() -> None:
         ({"metrics": {"R@1": float("nan")}}, "finite"),
         ({"trial": {"loss": "x"}}, "not a trial"),
         ({"trial": []}, "not a"),
+        ({"seconds": {}}, "not a result"),
+        ({"trial": {**a_trial().to_json(), "knobs": None}}, "not a result"),
     ],
     ids=str,
 )
@@ -288,6 +290,9 @@ def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) ->
         ("lr = 1e-3", "lr = -1.0", r"lr=-1.0: allowed is a number above 0"),
         ("epochs = 1", "epochs = = 1", r"tiny.toml"),
         ("select", "slect", r"'slect'; did you mean 'select'"),
+        ('select = "R@1"', 'select = "recall"', r"select=recall: allowed is R@1"),
+        ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: allowed is \[low, high\]"),
+        ("folds = 1", "folds = 9", r"folds=9: allowed is 1 \| 2 \| 3 \| 4"),
     ],
 )
 def test_a_broken_protocol_file_is_one_line_with_its_name(small: Any, old: str, new: str, complaint: str) -> None:

@@ -114,8 +114,18 @@ def test_a_row_trained_otherwise_is_footnoted() -> None:
     (table,) = tables.build([*USUAL, odd])
     text = tables.markdown(table)
     assert "Proxy-NCA[1]" in text
-    assert f"[1] Trained otherwise: epochs = 50, others {a_trial().epochs}." in text
+    assert f"[1] Otherwise than the rest: epochs = 50, others {a_trial().epochs}." in text
     assert "Triplet[" not in text
+
+
+def test_baselines_seen_otherwise_and_losses_of_another_version_can_be_told_apart() -> None:
+    other = replace(baseline(NETWORK, 0.3), trial=replace(baseline(NETWORK, 0.3).trial, resize=32, crop=32))
+    text = tables.markdown(tables.build([*USUAL, other])[0])
+    assert "Untrained network[1]" in text
+    assert "resize = 32, others 64; crop = 32, others 64" in text
+    versions = [loss_row("group", "Mine", 0.5, loss_version=version) for version in ("abc", "def")]
+    labels = [row.label for row in tables.build(versions)[0].rows]
+    assert labels == ["Mine (loss_version = abc)", "Mine (loss_version = def)"]
 
 
 def test_a_missing_metric_is_a_dash_and_never_the_best() -> None:
@@ -151,3 +161,5 @@ def test_csv_is_the_long_frame() -> None:
     text = tables.render(USUAL, "csv")["results.csv"]
     assert len(text.splitlines()) == 1 + 4 * 4
     assert text.splitlines()[0].startswith("id,title,cite,dataset")
+    only = tables.render(USUAL, "csv", ["NMI"])["results.csv"]
+    assert len(only.splitlines()) == 1 + 4

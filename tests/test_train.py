@@ -1,6 +1,7 @@
 """The training loop on a small dataset: it learns, repeats to the bit, shares pre-training, and names a NaN."""
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, loop, plan, train
+from harness import backbones, config, data, evaluate, loop, plan, train
 from harness.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
@@ -84,9 +85,21 @@ def test_progress_tells_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -
     assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in seen)
 
 
-def test_evaluation_is_not_in_the_training_seconds(small: Path, tmp_path: Path) -> None:
+def test_evaluation_is_not_in_the_training_seconds(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = evaluate.metrics
+
+    def slow(*arguments: Any) -> dict[str, float]:
+        time.sleep(1.0)
+        return real(*arguments)
+
+    monkeypatch.setattr(evaluate, "metrics", slow)
+    begun = time.perf_counter()
     seconds = run(trial(), tmp_path)[0].seconds
-    assert 0 < seconds["train"] < seconds["total"]
+    assert seconds["evaluate"] >= 1.0
+    assert seconds["train"] <= time.perf_counter() - begun - 1.0
+    assert seconds["total"] == pytest.approx(seconds["train"] + seconds["evaluate"], abs=0.01)
 
 
 class Poisoned(Loss):

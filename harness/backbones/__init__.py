@@ -58,7 +58,9 @@ def create(trial: Trial, *, pretrained: bool = True) -> Embedder | Pixels:
     if trial.backbone == PIXELS:
         return Pixels(trial.crop)
     check(trial.backbone, trial.weights)
-    trunk: Any = timm.create_model(trial.backbone, pretrained=False)
+    described = timm.get_pretrained_cfg(trial.backbone)
+    size: dict[str, Any] = {"img_size": trial.crop} if described is not None and described.fixed_input_size else {}
+    trunk: Any = timm.create_model(trial.backbone, pretrained=False, **size)
     if trial.weights == "package" and pretrained:
         trunk.load_state_dict(packaged.state_dict(trial.backbone, trunk), strict=True)
     trunk.reset_classifier(0, global_pool=trial.pooling)

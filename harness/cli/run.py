@@ -94,19 +94,25 @@ def run(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Train losses, store each result as it ends, print the table. Run it again: only what is missing runs."""
-    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not results.is_absolute():
-        raise UserError(
-            f"--results {results}: inside a Ray job the working directory is a temporary copy; give an absolute path"
-        )
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        for option, folder in (("--results", str(results)), ("--storage", storage or "/")):
+            if "://" not in folder and not Path(folder).is_absolute():
+                raise UserError(
+                    f"{option} {folder}: inside a Ray job the working directory is a temporary copy; "
+                    "give an absolute path"
+                )
     asked = replace(
         ask(losses, dataset, protocol, trials, seeds, set_ or []),
         ensembles=ensemble_sizes(ensemble, seeds),
         keep_weights=keep_weights.value,
         scheduler=scheduler.value,
     )
-    for name, value, least in (("cpus", cpus_per_trial, 1), ("gpus", gpus_per_trial or 0, 0)):
+    limits = {"cpus-per-trial": (cpus_per_trial, 1), "gpus-per-trial": (gpus_per_trial or 0, 0)}
+    for name, (value, least) in {**limits, "max-failures": (max_failures, 0)}.items():
         if value < least:
-            raise UserError(f"--{name}-per-trial {value:g}: allowed is a number of at least {least}")
+            raise UserError(f"--{name} {value:g}: allowed is a number of at least {least}")
+    if asked.ensembles and asked.settings.get("fold", "test") != "test":
+        raise UserError("--ensemble joins final runs on test classes: not with --set fold=...")
     if scheduler is Scheduler.asha and executor is ExecutorName.local:
         raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
     where = Store(results.absolute())
@@ -126,6 +132,7 @@ def run(
         print_plan(asked, where, rerun)
         return
     where.prepare()
+    job.storage.prepare()
     try:
         with contextlib.ExitStack() as stack:
             if busy and executor is ExecutorName.local:
@@ -143,8 +150,17 @@ def run(
     except KeyboardInterrupt:
         print("harness: interrupted; what finished is stored, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
-    print(*tables.render(tables.select(found), "markdown").values(), sep="\n", end="")
+    final = tables.select(found)
+    print(*tables.render(final, "markdown").values(), sep="\n", end="")
+    if not final:
+        print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
     finish(job.failures, where, problems)
+    if left_out := {loss.title for loss in asked.losses} - {one.title for one in found}:
+        print(
+            f"harness: no search trial of {', '.join(sorted(left_out))} can be chosen, so none ran on test classes",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
 
 
 def check_inputs(experiment: Experiment) -> None:
@@ -184,7 +200,11 @@ def choose_losses(text: str) -> tuple[LossSpec, ...]:
         raise UserError("--losses: name at least one, or none for the baselines alone")
     if names == [plan.BASELINE]:
         return ()
-    return tuple({spec.name: spec for spec in map(config.loss, names)}.values())
+    chosen = {spec.name: spec for spec in map(config.loss, names)}
+    for spec in map(config.loss, names):
+        if spec.source != chosen[spec.name].source:
+            raise UserError(f"two different files give a loss named {spec.name}: rename one")
+    return tuple(chosen.values())
 
 
 def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
@@ -209,7 +229,7 @@ def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
         unnamed = plan.final(replace(experiment, trials=0), {})  # they cost as much with any values
         todo += unnamed
         print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
-    print(f"{len(todo)} to run: {estimate.describe(todo, experiment.dataset)}")
+    print(f"{len(todo)} to run: {estimate.describe(todo, experiment)}")
 
 
 def describe(trial: Trial) -> str:

@@ -132,7 +132,7 @@ def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
     """Print one record, and the exact command that reproduces it."""
     result = read_result(Store(results), id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    print(f"\nReproduce with:\n  {plan.command(result.trial, config.protocol(result.trial.protocol))}")
+    print(f"\nReproduce with:\n  {plan.command(result, config.protocol(result.trial.protocol))}")
 
 
 @app.command(epilog="Example: harness rm 1f2e3d")
@@ -140,7 +140,7 @@ def rm(ids: Annotated[list[str], typer.Argument(metavar="ID...")], results: Resu
     """Remove stored results; the next run makes them again."""
     where = Store(results)
     for file in [where.find(id) for id in ids]:
-        file.unlink(missing_ok=True)
+        where.remove(file)
         print(f"removed {file}")
 
 
