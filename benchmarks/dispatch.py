@@ -4,7 +4,8 @@
     python benchmarks/dispatch.py --noop 200  # smaller
 
 (a) the same emoji trials: two workers with one thread each, against one process with one thread and with two;
-(b) what a trial pays before its first step, on a worker that has run one before, against a fresh process;
+(b) what a trial pays before its first step in a process that has run one before, as a reused worker has, against a
+    fresh process;
 (c) trials of 0 epochs dispatched and stored a second, and the driver's memory; then the same command with all stored.
 
 Run it alone: the machine is shared by everything that is timed.
