@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ import torch
 
 from harness import cli, config, data
 from harness.embedded.build_emoji import save
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster as RayCluster
 
 DATASET = """
 title = "Blobs"
@@ -61,10 +66,25 @@ lr = [1e-4, 1e-2]
 """
 
 
+def heed_ctrl_c() -> None:
+    """For a child before it starts: what a shell runs in the background, as it may these tests, ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Two torch threads on tiny tensors are slower than one, and reductions repeat only with a fixed number."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator["RayCluster"]:
+    """A head with 8 logical CPUs and 2 logical GPUs on this machine, shared by all tests that need Ray."""
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 2, "include_dashboard": True})
+    yield started
+    started.shutdown()
 
 
 def blobs(classes: int = 20, samples: int = 6, size: int = 16) -> np.ndarray:

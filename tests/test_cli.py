@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import data, train
-from tests.conftest import Harness
+from tests.conftest import Harness, heed_ctrl_c
 
 QUICK = ("run", "--losses", "group,triplet", "--dataset", "blobs")
 
@@ -474,7 +474,8 @@ def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path)
     for setting in ("backbone=test_efficientnet", "weights=none", "resize=32", "crop=32", "epochs=200"):
         command += ["--set", setting]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+    running = subprocess.Popen(command, **pipes, text=True, env=environment, preexec_fn=heed_ctrl_c)
     assert running.stderr is not None
     deadline = time.monotonic() + 240
     lines = []

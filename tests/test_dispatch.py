@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ pytestmark = pytest.mark.slow
 
 # Emoji seen by a tiny network at 16 px: about a second an epoch.
 TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 16, "crop": 16, "fold": "val0"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    """A head with 8 logical CPUs and 2 logical GPUs on this machine, shared by the tests."""
-    started = RayCluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 2, "include_dashboard": True})
-    yield started
-    started.shutdown()
 
 
 def own_loss(tmp_path: Path, body: str) -> LossSpec:

@@ -7,23 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
 
+from tests.conftest import heed_ctrl_c
+
 pytestmark = pytest.mark.slow
 
 SETTINGS = ("backbone=test_efficientnet", "weights=none", "dim=8", "resize=16", "crop=16", "fold=val0", "epochs=4")
 HARNESS = [sys.executable, "-m", "harness"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    started = RayCluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": True})
-    yield started
-    started.shutdown()
 
 
 def command(results: Path, *more: str, losses: str = "triplet", seeds: int = 2) -> list[str]:
@@ -41,7 +35,8 @@ def finish(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 def start_until(words: list[str], sign: str) -> tuple[subprocess.Popen[str], str]:
     """The command running, stopped reading at the first line that holds `sign`."""
-    running = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+    running = subprocess.Popen(words, **pipes, text=True, env=environment(), preexec_fn=heed_ctrl_c)
     assert running.stderr is not None
     seen = ""
     while sign not in seen:
