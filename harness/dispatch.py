@@ -218,12 +218,15 @@ class TrialWorker(tune.Trainable):
         job = replace(self.job, threads=self.threads, device=device)
         self.storage = Storage(job.storage)
         self.events = self.events_of(job)
-        self._note(None)
-        print(f"{job.trial.name} begins", flush=True)
+        self.begun = False
 
     def step(self) -> dict[str, Any]:
         """Until the trial ends, an epoch ends, or a second has passed."""
         began = time.monotonic()
+        if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
+            self.begun = True
+            self._note(None)
+            print(f"{self.job.trial.name} begins", flush=True)
         while True:
             event = next(self.events)
             if isinstance(event, Failure):
