@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import inspect
+import os
 import re
 import tomllib
 import typing
@@ -23,6 +24,9 @@ CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / 
 RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
 TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
 DEFAULTS = {"fold": "test", "seed": 0}
+WEIGHTS = ("hub", "package", "none")  # a protocol names no file
+LAYOUTS = ("embedded", "cub", "cars", "sop", "inshop", "folder", "csv")
+OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
 
 def names(kind: str) -> list[str]:
@@ -31,22 +35,60 @@ def names(kind: str) -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    data = _read("datasets", name)
-    fields = {item.name: item for item in dataclasses.fields(Dataset)}
-    needed = {key for key, item in fields.items() if item.default is dataclasses.MISSING} - {"name"}
-    _check_keys(f"datasets/{name}.toml", data, needed, set(fields) - {"name"})
-    return Dataset(name=name, **{**data, "recall_at": tuple(data["recall_at"])})
+    """A shipped one by its name, or a user's own: a folder of class folders, a .csv list, a .toml like the shipped."""
+    if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):
+        return _dataset(name, f"datasets/{name}.toml", _read("datasets", name))
+    path = Path(name).absolute()
+    # the ending stays in the name, so that ./name is what made a stored result
+    own = re.sub(r"[^\w.-]", "-", path.name)
+    if own in names("datasets"):
+        raise UserError(
+            f"--dataset {name}: {own} is a shipped dataset; rename the folder, or, if that is what it is: "
+            f"--dataset {own} --data-root {path.parent}"
+        )
+    if not path.exists():
+        raise UserError(f"--dataset {name}: no such file or folder; shipped are {', '.join(names('datasets'))}")
+    if path.suffix == ".toml":
+        data = _parse(path)
+        _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
+        data["folder"] = str(path.parent / data["folder"])
+    else:
+        data = {"layout": "csv" if path.suffix == ".csv" else "folder", "folder": str(path)}
+    return _dataset(own, name, {**OWN_DATASET, "title": own, **data})
+
+
+def _dataset_keys() -> set[str]:
+    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "fingerprint"}
+
+
+def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
+    needed = {item.name for item in dataclasses.fields(Dataset) if item.default is dataclasses.MISSING} - {"name"}
+    _check_keys(where, data, needed, _dataset_keys())
+    hints = typing.get_type_hints(Dataset)
+    for key in ("recall_at", "archives"):
+        data[key] = tuple(data.get(key, ()))
+    for key, value in data.items():
+        kind = typing.get_origin(hints[key]) or hints[key]
+        if not isinstance(value, kind) or (kind is int and value < 0):
+            raise UserError(f"{where}: {key}={value}: allowed is {Field(key, kind).allowed}")
+    if data["layout"] not in LAYOUTS:
+        raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
+    if not data["recall_at"] or not all(isinstance(k, int) and k > 0 for k in data["recall_at"]):
+        raise UserError(f"{where}: recall_at={list(data['recall_at'])}: allowed are whole numbers like [1, 2, 4, 8]")
+    return Dataset(name=name, **data)
 
 
 def protocol(name: str) -> Protocol:
     data = _read("protocols", name)
     where = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    _check_keys(where, data, needed, needed | {"tuned"})
+    _check_keys(where, data, needed, needed | {"tuned", "dataset"})
     folds = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))).check(data["folds"])
     settable = set(SETTINGS) - set(RUN_SETTINGS)
     _check_keys(f"{where} [train]", data["train"], settable, settable)
-    _check_keys(f"{where} [search]", data["search"], set(), set(TUNABLE))
+    for which, values in data.get("dataset", {}).items():
+        _check_keys(f"{where} [dataset.{which}]", values, set(), settable)
+    _check_keys(f"{where} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
     if not re.fullmatch(r"R@[1-9]\d*|MAP@R|RP|NMI", data["select"]):
         raise UserError(f"{where}: select={data['select']}: allowed is R@1 (2, 4, ...), MAP@R, RP or NMI")
     return Protocol(
@@ -58,6 +100,10 @@ def protocol(name: str) -> Protocol:
         settings={key: _setting(where, key, value) for key, value in data["train"].items()},
         search={key: _range(f"{where} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
+        special={
+            which: {key: _setting(f"{where} [dataset.{which}]", key, value) for key, value in values.items()}
+            for which, values in data.get("dataset", {}).items()
+        },
     )
 
 
@@ -120,6 +166,8 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
         owner, dot, knob = key.strip().rpartition(".")
         owner = owner if owner in by_name else owner.replace("-", "_")
         if not dot:
+            if knob == "weights":
+                raise UserError(f"--set {assignment}: weights have an option of their own, --weights")
             if knob not in SETTINGS:
                 raise unknown("setting", knob, SETTINGS)
             settings[knob] = SETTINGS[knob].parse(value)
@@ -135,10 +183,13 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
 def _read(kind: str, name: str) -> dict[str, Any]:
     if name not in names(kind):
         raise unknown(kind.removesuffix("s"), name, names(kind))
-    file = CONFIGS / kind / f"{name}.toml"
+    return _parse(CONFIGS / kind / f"{name}.toml")
+
+
+def _parse(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{file}: {error}") from None
 
 
@@ -160,6 +211,8 @@ def _range(where: str, value: Any) -> tuple[float, float]:
 def _setting(where: str, key: str, value: Any) -> Any:
     """A TOML value; TOML has no null, so an optional one is written "none"."""
     one = SETTINGS[key]
+    if key == "weights" and value not in WEIGHTS:
+        raise UserError(f"{where}: weights={value}: allowed is {' | '.join(WEIGHTS)}")
     try:
         return None if one.optional and value == "none" else one.check(value)
     except UserError as error:

@@ -22,7 +22,8 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
     loaded = [load(member, storage) for member in members]
     labels = loaded[0]["labels"]
     subsets = list(combinations([one["embeddings"] for one in loaded], size))
-    found = [evaluate.metrics(join(subset), labels, ks, train.KMEANS_SEED) for subset in subsets]
+    queries = loaded[0].get("queries")
+    found = [evaluate.metrics(join(subset), labels, ks, train.KMEANS_SEED, queries) for subset in subsets]
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
     return Result(

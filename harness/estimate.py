@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from harness import train
-from harness.spec import Experiment, Trial
+from harness.spec import Experiment, Job, Trial
 
 RESULT_BYTES = 6_000  # a stored result, roughly
 
@@ -20,7 +20,8 @@ def describe(trials: Sequence[Trial], experiment: Experiment) -> str:
         # the network decides what an image costs; losses differ by little
         key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.loss == "none")
         if key not in costs:
-            costs[key] = train.probe(trial, dataset, sources.get(trial.loss, ""))
+            source, file = sources.get(trial.loss, ""), experiment.weights_file
+            costs[key] = train.probe(Job(trial, dataset, "", source=source, weights_file=file))
         cost = costs[key]
         train_images = dataset.train_images * (1 if trial.fold == "test" else 0.75)
         test_images = dataset.test_images if trial.fold == "test" else dataset.train_images * 0.25

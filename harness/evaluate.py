@@ -16,9 +16,12 @@ LLOYD = 100  # iterations at most
 RECIPE = f"k-means++ start, Lloyd until the assignments stop or {LLOYD} times, 1 start, arithmetic mean"
 
 
-def metrics(embeddings: Tensor, labels: Tensor, ks: Sequence[int], seed: int) -> dict[str, float]:
-    """All of them: R@K for each K, MAP@R, RP, NMI."""
-    found = retrieval(embeddings, labels, ks)
+def metrics(
+    embeddings: Tensor, labels: Tensor, ks: Sequence[int], seed: int, queries: Tensor | None = None
+) -> dict[str, float]:
+    """All of them: R@K for each K, MAP@R, RP, NMI. `queries` (n,) bool, where queries and gallery are apart; NMI is of
+    all."""
+    found = retrieval(embeddings, labels, ks, queries)
     found["NMI"] = nmi(embeddings, labels, seed)
     return found
 
@@ -39,19 +42,24 @@ def r_precision(embeddings: Tensor, labels: Tensor) -> float:
     return retrieval(embeddings, labels, ())["RP"]
 
 
-def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int]) -> dict[str, float]:
-    """Every retrieval metric from one pass over the neighbours."""
+def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> dict[str, float]:
+    """Every retrieval metric from one pass over the neighbours. Without `queries` each image is searched for among
+    all others; with them, only queries are, and only among the rest."""
     check(embeddings, labels)
-    n = len(labels)
-    _, inverse, counts = labels.unique(return_inverse=True, return_counts=True)
-    R = counts[inverse] - 1  # (n,) others of the query's class
-    depth = min(max([*ks, int(R.max()), 1]), n - 1)
+    everything = torch.arange(len(labels), device=labels.device)
+    asked, gallery = (everything, everything) if queries is None else (everything[queries], everything[~queries])
+    if not len(asked) or not len(gallery):
+        raise ValueError(f"{len(asked)} queries and {len(gallery)} images in the gallery: both are needed")
+    itself = int(queries is None)
+    _, names = labels.unique(return_inverse=True)
+    R = names[gallery].bincount(minlength=int(names.max()) + 1)[names[asked]] - itself  # right ones in the gallery
+    n, depth = len(asked), min(max([*ks, int(R.max()), 1]), len(gallery) - itself)
     first = torch.full((n,), depth, device=labels.device)  # rank of the first right neighbour, from 0
     precision = torch.zeros(n, dtype=torch.float64, device=labels.device)
     average = torch.zeros_like(precision)
     ranks = torch.arange(depth, device=labels.device)
-    for rows, neighbours in nearest(embeddings, depth):
-        right = labels[neighbours] == labels[rows, None]
+    for rows, neighbours in nearest(embeddings[asked], embeddings[gallery], depth, itself=bool(itself)):
+        right = labels[gallery[neighbours]] == labels[asked[rows], None]
         first[rows] = torch.where(right, ranks, depth).amin(dim=1)
         counted = right & (ranks < R[rows, None])
         hits = counted.cumsum(dim=1)
@@ -77,14 +85,15 @@ def check(embeddings: Tensor, labels: Tensor) -> None:
         raise FloatingPointError(f"{bad} of {len(embeddings)} embeddings are not finite")
 
 
-def nearest(embeddings: Tensor, depth: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Chunks of queries with the indices of their `depth` nearest others, nearest first."""
-    n = len(embeddings)
+def nearest(queries: Tensor, gallery: Tensor, depth: int, *, itself: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Chunks of queries with the indices of their `depth` nearest in the gallery, nearest first. `itself`: query i is
+    image i of the gallery, and left out."""
     # |q - g|^2 / 2 = |q|^2 / 2 - (q.g - |g|^2 / 2): the query's own norm does not change its ranking
-    half = embeddings.square().sum(dim=1) / 2
-    for rows in torch.arange(n, device=embeddings.device).split(max(1, CHUNK // n)):
-        closeness = torch.addmm(-half[None, :], embeddings[rows], embeddings.T)
-        closeness[torch.arange(len(rows), device=rows.device), rows] = -math.inf
+    half = gallery.square().sum(dim=1) / 2
+    for rows in torch.arange(len(queries), device=gallery.device).split(max(1, CHUNK // len(gallery))):
+        closeness = torch.addmm(-half[None, :], queries[rows], gallery.T)
+        if itself:
+            closeness[torch.arange(len(rows), device=rows.device), rows] = -math.inf
         yield rows, closeness.topk(depth, dim=1).indices
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import safetensors.torch
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
+from torchvision.transforms.v2.functional import center_crop
 
-from harness import backbones, transforms
+from harness import backbones, images, transforms
 from harness.spec import Result, UserError
 from harness.storage import Storage
 
@@ -33,19 +32,10 @@ def embed_files(result: Result, files: Sequence[Path], storage: Storage) -> Tens
     rows = []
     with torch.inference_mode():
         for file in files:
-            pixels = torch.from_numpy(read(file))[None]
-            rows.append(nn.functional.normalize(model(transforms.plain(pixels, trial.resize, trial.crop))))
+            try:
+                pixels = torch.from_numpy(images.read(file, trial.resize, trial.aspect).copy())
+            except images.BadImageError as error:
+                raise UserError(f"{file}: {error}") from None
+            batch = center_crop(transforms.channels_first(pixels[None]), [trial.crop, trial.crop])
+            rows.append(nn.functional.normalize(model(transforms.to_float(batch))))
     return torch.cat(rows)
-
-
-def read(file: Path) -> np.ndarray:
-    """(h, w, 3) uint8; transparency on white."""
-    try:
-        with Image.open(file) as image:
-            rgba = image.convert("RGBA")
-    except FileNotFoundError:
-        raise UserError(f"no image at {file}") from None
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        raise UserError(f"{file} cannot be read as an image: {error}") from None
-    white = Image.new("RGBA", rgba.size, "white")
-    return np.array(Image.alpha_composite(white, rgba).convert("RGB"))

@@ -1,12 +1,15 @@
 """One stage of training: epochs of batches, a checkpoint after each, Progress on the way."""
 
+import copy
 import dataclasses
 import hashlib
 import io
+import queue
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +20,8 @@ from harness.sampler import Balanced, Shuffled
 from harness.spec import Progress, Trial
 from harness.storage import Storage
 from losses.base import Loss
+
+Item = TypeVar("Item")
 
 EVERY = 8  # steps between two looks at the loss: each look makes a GPU wait
 
@@ -46,9 +51,11 @@ class Stage:
     epochs: int
     lr: float
     weight_decay: float
-    schedule: str
-    drops: tuple[int, ...]
     augment: str
+    eps: float = 1e-8  # the optimizer's
+    schedule: str = "drops"
+    drops: tuple[int, ...] = ()
+    best: str = ""  # a metric: keep the epoch that has the best of it on the held-out classes
 
 
 def seed(trial: Trial, purpose: str) -> int:
@@ -66,6 +73,7 @@ class Checkpoint:
     seconds: float = 0.0
     curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    best: dict[str, Any] = dataclasses.field(default_factory=dict)  # epoch, score, and the state of model and loss
 
     @classmethod
     def read(cls, storage: Storage, trial: Trial) -> "Checkpoint":
@@ -85,9 +93,12 @@ Validate = Callable[[], dict[str, float]]
 def fit(
     bench: Bench, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
 ) -> Generator[Progress, None, tuple[list[dict[str, float]], float]]:
-    """The loop. Returns the curve, with loss and images per second of each epoch, and the seconds it took."""
+    """The loop. Returns the curve, with loss and images per second of each epoch, and the seconds it took.
+
+    `validate` measures the held-out classes after each epoch. Only a stage that keeps its best epoch listens to it.
+    """
     model, loss, device = bench.model, stage.loss, bench.device
-    optimizer = torch.optim.Adam(parameter_groups(bench, stage))
+    optimizer = make_optimizer(bench, stage)
     scheduler = make_scheduler(optimizer, stage)
     scaler = torch.amp.GradScaler("cuda", enabled=bench.amp)
     stateful = {"model": model, "loss": loss, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
@@ -95,8 +106,10 @@ def fit(
     for name, part in stateful.items():
         if name in at.state:
             part.load_state_dict(at.state[name])
-    steps, curve, spent = len(stage.batches), list(at.curve), at.seconds
+    steps, curve, spent, best = len(stage.batches), list(at.curve), at.seconds, at.best
     for epoch in range(at.epoch + 1, stage.epochs + 1):
+        if stage.schedule == "reloads" and epoch - 1 in stage.drops and best:
+            restore(bench, stage, best)
         model.train()
         loss.train()
         torch.manual_seed(seed(bench.trial, f"{stage.name}:{epoch}:loss"))
@@ -117,11 +130,25 @@ def fit(
                 yield progress(stage, epoch, values[:step], seen, time.perf_counter() - begun, spent)
         last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
         spent += time.perf_counter() - begun
+        metrics = validate() if validate else {}
         curve.append({"epoch": epoch, "loss": last.loss, "images_per_second": round(last.images_per_second, 1)})
+        if stage.best:
+            curve[-1][stage.best] = metrics[stage.best]
+            if not best or metrics[stage.best] > best["score"]:
+                kept = {name: copy.deepcopy(stateful[name].state_dict()) for name in ("model", "loss")}
+                best = {"epoch": epoch, "score": metrics[stage.best], **kept}
         state = {name: part.state_dict() for name, part in stateful.items()}
-        Checkpoint(stage.name, epoch, spent, curve, state).write(storage, bench.trial)
-        yield dataclasses.replace(last, metrics=validate() if validate else {})
+        Checkpoint(stage.name, epoch, spent, curve, state, best).write(storage, bench.trial)
+        yield dataclasses.replace(last, metrics=metrics)
+    if best:
+        restore(bench, stage, best)
     return curve, spent
+
+
+def restore(bench: Bench, stage: Stage, best: dict[str, Any]) -> None:
+    """Model and loss as they were at the end of their best epoch; the optimizer keeps its moments."""
+    bench.model.load_state_dict(best["model"])
+    stage.loss.load_state_dict(best["loss"])
 
 
 def progress(stage: Stage, epoch: int, values: Tensor, seen: int, elapsed: float, spent: float) -> Progress:
@@ -138,14 +165,74 @@ def load(bench: Bench, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tenso
     trial, fold = bench.trial, bench.fold
     order = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:batches"))
     looks = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:augment"))
-    for chosen in stage.batches.epoch(order):
-        pixels = bench.images.pixels[fold.train[chosen]]
-        if stage.augment == "drawings":
-            batch = transforms.drawings(pixels, trial.resize, trial.crop, looks)
-        else:
-            batch = transforms.plain(pixels, trial.resize, trial.crop)
-        batch = batch.contiguous(memory_format=torch.channels_last)
-        yield batch.to(bench.device), fold.train_labels[chosen].to(bench.device)
+    return feed(
+        bench.device,
+        (
+            (
+                transforms.augmented(bench.images, fold.train[chosen], trial, stage.augment, looks),
+                fold.train_labels[chosen],
+            )
+            for chosen in stage.batches.epoch(order)
+        ),
+    )
+
+
+def feed(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches on the device, images as floats in 0..1, channels last. For a GPU they are prepared in pinned memory by a
+    thread of their own, while it computes; a CPU has better things to do."""
+    if device.type == "cuda":
+        batches = prefetch((images.pin_memory(), labels.pin_memory()) for images, labels in batches)
+    for images, labels in batches:
+        images = transforms.to_float(images.to(device, non_blocking=True))
+        yield images.contiguous(memory_format=torch.channels_last), labels.to(device, non_blocking=True)
+
+
+def prefetch(items: Iterator[Item], depth: int = 2) -> Iterator[Item]:
+    """The same items, made by a thread, `depth` ahead; what it raises is raised here."""
+    ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
+    over = threading.Event()
+
+    def put(item: Item | None, error: BaseException | None) -> None:
+        while not over.is_set():
+            try:
+                return ready.put((item, error), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if over.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as error:
+            put(None, error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item  # type: ignore[misc]
+    finally:
+        over.set()
+        thread.join()
+
+
+def make_optimizer(bench: Bench, stage: Stage) -> torch.optim.Optimizer:
+    groups = parameter_groups(bench, stage)
+    match bench.trial.optimizer:
+        case "radam":
+            return torch.optim.RAdam(groups, eps=stage.eps, decoupled_weight_decay=True)
+        case "rmsprop":
+            return torch.optim.RMSprop(groups, eps=stage.eps, momentum=0.9)
+        case _:
+            return torch.optim.Adam(groups, eps=stage.eps)
 
 
 def parameter_groups(bench: Bench, stage: Stage) -> list[dict]:
@@ -164,7 +251,10 @@ def make_scheduler(optimizer: torch.optim.Optimizer, stage: Stage) -> torch.opti
     if stage.schedule == "one-cycle":
         peaks = [group["lr"] for group in optimizer.param_groups]
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=max(1, stage.epochs * steps))
-    return torch.optim.lr_scheduler.MultiStepLR(optimizer, [epoch * steps for epoch in stage.drops], gamma=0.1)
+    milestones = [epoch * steps for epoch in stage.drops]
+    if stage.schedule == "reloads":  # at every drop the rate is set to a tenth of the first one, not of the last
+        milestones = milestones[:1]
+    return torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
 
 
 def check_finite(values: Tensor, epoch: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from harness import config
 from harness.config import DEFAULTS, TUNABLE
 from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, unknown
 from losses.space import Range
@@ -15,17 +16,13 @@ BASELINE = "none"  # the loss of the two baselines
 # Nothing of how a loss is trained is part of a baseline, so that every experiment on the data shares it.
 IDLE: Mapping[str, Any] = {
     **{"augment": "none", "classes_per_batch": 1, "samples_per_class": 1, "freeze_bn": False},
-    **{"pretrain_epochs": 0, "pretrain_lr": 1.0, "pretrain_batch": 2, "epochs": 0, "lr": 1.0},
-    **{"weight_decay": 0.0, "head_lr_factor": 1.0, "schedule": "drops", "drops": ()},
+    **{"pretrain_epochs": 0, "pretrain_lr": 1.0, "pretrain_eps": 1.0, "pretrain_batch": 2, "crop_scale": 1.0},
+    **{"epochs": 0, "optimizer": "adam", "lr": 1.0, "weight_decay": 0.0, "head_lr_factor": 1.0},
+    **{"schedule": "drops", "drops": (), "checkpoint": "last"},
 }
-# The raw-pixel baseline is small enough for any dataset.
+# The raw-pixel baseline: what the networks see, without one.
 PIXELS: Mapping[str, Any] = {
-    "backbone": "pixels",
-    "weights": "none",
-    "dim": None,
-    "layer_norm": False,
-    "resize": 32,
-    "crop": 32,
+    **{"backbone": "pixels", "weights": "none", "dim": None, "pooling": "avg", "layer_norm": False},
 }
 
 
@@ -116,9 +113,15 @@ def _trial(
     fixed: Mapping[str, Any],
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
-    values = {**DEFAULTS, **protocol.settings, **settings, **experiment.settings, **fixed}
+    values = {**DEFAULTS, **protocol.shared(dataset.name), **settings, **experiment.settings, **fixed}
     if values["crop"] > values["resize"]:
         raise UserError(f"crop={values['crop']} is larger than resize={values['resize']}: set both")
+    if values["crop_scale"] > 1:
+        raise UserError(f"crop_scale={values['crop_scale']:g}: allowed is a share of the image, up to 1")
+    if values["augment"] == "drawings" and values["aspect"] == "kept":
+        raise UserError("augment=drawings wants square images: aspect=square")
+    if values["schedule"] == "reloads" and values["checkpoint"] == "last":
+        raise UserError("schedule=reloads goes back to the best epoch: it needs checkpoint=best-test")
     return Trial(
         dataset=dataset.name,
         dataset_version=dataset.version,
@@ -149,7 +152,11 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
 def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
     """Draw `number` from the loss's space and the protocol's ranges, in a fixed order of names."""
     rng = random.Random(f"{loss.name}:{number}")
-    ranges = {name: Range(low, high, log=True) for name, (low, high) in experiment.protocol.search.items()}
+    ranges = {
+        name: Range(low, high, log=True)
+        for name, (low, high) in experiment.protocol.search.items()
+        if name in TUNABLE or name in loss.knobs
+    }
     space = {**loss.space, **ranges}
     return {name: space[name].sample(rng) for name in sorted(space)}
 
@@ -157,14 +164,19 @@ def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]
 def command(result: Result, protocol: Protocol) -> str:
     """The `harness run` that makes this result: what differs from the protocol, and every knob."""
     one = result.trial
-    usual = {**DEFAULTS, **protocol.settings, **protocol.values(one.dataset, one.loss)}
+    usual = {**DEFAULTS, **protocol.shared(one.dataset), **protocol.values(one.dataset, one.loss)}
     settings = [name for name in SETTINGS if getattr(one, name) != usual.get(name, DEFAULTS.get(name))]
+    kind = one.weights.partition(":")[0]
+    settings = [name for name in settings if name != "weights"]
     if one.loss == BASELINE:
         fixed = {*IDLE, *(PIXELS if one.backbone == PIXELS["backbone"] else ())}
         settings = [name for name in settings if name not in fixed]
     stem, _, own = one.loss.rpartition(".")  # a user's file is not stored: it has to be where the command is run
     words = ["harness", "run", "--losses", f"./{stem}.py:{own}" if stem else one.loss]
-    words += ["--dataset", one.dataset, "--protocol", one.protocol]
+    words += ["--dataset", one.dataset if one.dataset in config.names("datasets") else f"./{one.dataset}"]
+    words += ["--protocol", one.protocol]
+    if kind != usual["weights"] and one.backbone != PIXELS["backbone"]:
+        words += ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
     if result.ensemble:
         words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
     for name in settings:

@@ -84,7 +84,11 @@ class Display:
 
 
 def status(event: Progress) -> str:
+    if event.stage == "images" and not event.step:
+        return "waiting for the images, which another trial prepares"
     left = timedelta(seconds=round(event.seconds_left))
+    if event.stage == "images":
+        return f"preparing images  {event.step}/{event.steps}  {event.images_per_second:.0f} images/s  {left} left"
     if event.stage == "evaluate":
         return f"evaluating  {event.images_per_second:.0f} images/s  {left} left"
     stage = "" if event.stage == "train" else f"{event.stage} "

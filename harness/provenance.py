@@ -24,13 +24,10 @@ def origin() -> dict[str, str | None]:
     return {"command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]), "commit": commit()}
 
 
-def gather(job: Job, device: "torch.device") -> dict[str, Any]:
+def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped: int) -> dict[str, Any]:
     """What the worker knows, and the command's origin."""
     import torch
 
-    from harness.backbones import packaged
-
-    trial = job.trial
     return {
         **job.origin,
         "harness": harness.__version__,
@@ -40,7 +37,9 @@ def gather(job: Job, device: "torch.device") -> dict[str, Any]:
         "node": platform.node(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
         "threads": torch.get_num_threads(),
-        "weights_sha256": packaged.sha256(trial.backbone) if trial.weights == "package" else None,
+        "weights_file": os.path.basename(job.weights_file) if job.trial.weights.startswith("file:") else None,
+        "weights_sha256": weights_sha256,
+        "bad_images_skipped": skipped,
         "pid": os.getpid(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -101,6 +101,9 @@ class Run:
             source=source,
             keep_weights=final and asked.keep_weights != "none",
             origin=self.origin,
+            data_root=asked.data_root,
+            skip_bad_images=asked.skip_bad_images,
+            weights_file=asked.weights_file,
             validate=asked.scheduler != "none" and not final and trial.loss != plan.BASELINE,
         )
 

@@ -114,26 +114,27 @@ class Field:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset as configs/datasets/<name>.toml describes it."""
+    """A dataset as configs/datasets/<name>.toml describes it, or a user's own. Counts of 0 are not known yet."""
 
     name: str
     title: str
     cite: str
     version: int
-    layout: str
-    sha256: str
-    split_seed: int
-    train_classes: int
-    test_classes: int
-    train_images: int
-    test_images: int
+    layout: str  # "embedded", or how its files lie: a reader of listing.py
     recall_at: tuple[int, ...]
     protocol: str  # the default one
+    folder: str = ""  # under the data root; of a user's own data the path itself
+    train_classes: int = 0
+    test_classes: int = 0
+    train_images: int = 0
+    test_images: int = 0
+    query_images: int = 0  # where queries and gallery are apart: so many of the test images are queries
+    split_seed: int = 0  # of the validation folds; of an embedded dataset also of its two halves
+    sha256: str = ""  # of an embedded dataset
     note: str = ""
-
-    @property
-    def fingerprint(self) -> str:
-        return self.sha256[:12]
+    archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
+    manual: str = ""  # the way to get it by hand
+    fingerprint: str = ""  # of what was found: paths, classes and sizes of its files
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,17 @@ class Protocol:
     select: str  # the metric that chooses among search trials, on validation classes
     folds: int  # validation folds a configuration is scored on: its score is their mean
     settings: Mapping[str, Any]
-    search: Mapping[str, tuple[float, float]]  # lr and weight_decay, drawn uniformly in the logarithm
+    search: Mapping[str, tuple[float, float]]  # lr, weight_decay, lr_factor, drawn uniformly in the logarithm
     tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
+    special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
         """What the protocol gives for one loss on one dataset: knobs, lr, weight_decay."""
         return {key: value for key, value in self.tuned.get(dataset, {}).get(loss, {}).items() if key != "source"}
+
+    def shared(self, dataset: str) -> dict[str, Any]:
+        """What every loss has on one dataset."""
+        return {**self.settings, **self.special.get(dataset, {})}
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,9 @@ class Experiment:
     ensembles: tuple[int, ...] = ()  # sizes
     keep_weights: Literal["best", "all", "none"] = "best"  # of final runs
     scheduler: Literal["none", "asha"] = "none"  # for search trials
+    data_root: str = ""
+    skip_bad_images: bool = False
+    weights_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # --set epochs=4
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set group.anchors=1
 
@@ -203,28 +212,33 @@ class Trial:
     seed: int = _setting(least=0)
 
     backbone: str = _setting()  # a timm name, or "pixels" for the raw-pixel baseline
-    weights: Literal["package", "none"] = _setting()
+    weights: str = _setting()  # none | package | hub:TAG | file:HASH
     dim: int | None = _setting(least=1)  # None: the backbone's own width
     pooling: Literal["avg", "max", "avgmax"] = _setting()
     layer_norm: bool = _setting()  # without affine, before the embedding
     freeze_bn: bool = _setting()
 
     resize: int = _setting(least=1)
+    aspect: Literal["square", "kept"] = _setting()  # resize x resize, or the short side = resize
     crop: int = _setting(least=1)
-    augment: Literal["none", "drawings"] = _setting()
+    augment: Literal["none", "crop", "resized-crop", "drawings"] = _setting()
+    crop_scale: float = _setting(more_than=0)  # of resized-crop: the smallest share of the image's area
     classes_per_batch: int = _setting(least=1)
     samples_per_class: int = _setting(least=1)
 
     pretrain_epochs: int = _setting(least=0)
     pretrain_lr: float = _setting(more_than=0)
+    pretrain_eps: float = _setting(more_than=0)  # the optimizer's epsilon
     pretrain_batch: int = _setting(least=2)
 
     epochs: int = _setting(least=0)
+    optimizer: Literal["adam", "radam", "rmsprop"] = _setting()  # radam: decoupled decay; rmsprop: momentum 0.9
     lr: float = _setting(more_than=0)
     weight_decay: float = _setting(least=0)
     head_lr_factor: float = _setting(more_than=0)  # for the embedding layer and what the loss owns
-    schedule: Literal["drops", "one-cycle"] = _setting()
-    drops: tuple[int, ...] = _setting()  # epochs after which lr is multiplied by 0.1
+    schedule: Literal["drops", "one-cycle", "reloads"] = _setting()
+    drops: tuple[int, ...] = _setting()  # epochs after which lr is multiplied by 0.1; of reloads: set to lr/10
+    checkpoint: Literal["last", "best-test"] = _setting()  # best-test chooses an epoch on the held-out classes
     precision: Literal["fp32", "amp"] = _setting()  # amp has an effect on CUDA only
 
     @cached_property
@@ -349,7 +363,7 @@ class Failure:
 class Progress:
     """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
 
-    stage: str  # "pretrain" | "train" | "evaluate"
+    stage: str  # "images" | "pretrain" | "train" | "evaluate"
     epoch: int
     epochs: int
     step: int
@@ -361,7 +375,7 @@ class Progress:
 
     @property
     def closes_epoch(self) -> bool:
-        return self.stage != "evaluate" and self.step == self.steps
+        return self.stage in ("pretrain", "train") and self.step == self.steps
 
 
 Event = Progress | Result | Stopped | Failure
@@ -380,3 +394,6 @@ class Job:
     device: str | None = None  # None: a GPU if there is one
     origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials
+    data_root: str = ""  # where the dataset's folder is looked for
+    skip_bad_images: bool = False
+    weights_file: str = ""  # where weights=file:HASH lie

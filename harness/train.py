@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors.torch import save
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 import losses
 from harness import backbones, data, evaluate, provenance, transforms
 from harness import storage as store_names
-from harness.loop import Bench, Checkpoint, Stage, fit, seed
+from harness.loop import Bench, Checkpoint, Stage, feed, fit, seed
 from harness.sampler import Balanced, Shuffled
 from harness.spec import Dataset, Event, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage, artifact
@@ -37,7 +38,8 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     started = time.perf_counter()
-    bench, loss = set_up(trial, job.dataset, job.source, job.device)
+    images = yield from prepare(job)
+    bench, loss = set_up(job, images, data.fold(images, job.dataset, trial.fold))
     curve: list[dict[str, float]] = []
     seconds: dict[str, float] = {}
     if loss is not None:
@@ -45,12 +47,12 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         if trial.pretrain_epochs and checkpoint.stage != "train":
             seconds["pretrain"] = yield from pretrain(bench, loss, storage, checkpoint)
         stage = main_stage(bench, loss)
-        validate = (lambda: measure(bench, job.dataset.recall_at)) if job.validate else None
+        validate = (lambda: measure(bench, job.dataset.recall_at)) if job.validate or stage.best else None
         curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validate)
 
     begun = time.perf_counter()
     embedded = yield from embed_fold(bench)
-    metrics = evaluate.metrics(embedded, bench.fold.test_labels.to(bench.device), job.dataset.recall_at, KMEANS_SEED)
+    metrics = score(bench, embedded, job.dataset.recall_at)
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
     return Result(
@@ -63,7 +65,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(bench, loss),
         artifacts=keep(job, bench, embedded, storage) if loss is not None and trial.fold == "test" else {},
-        provenance=provenance.gather(job, bench.device),
+        provenance=provenance.gather(job, bench.device, bench.model.weights_sha256, len(images.skipped)),
     )
 
 
@@ -88,7 +90,10 @@ def events(job: Job) -> Iterator[Event]:
 def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str, dict[str, str]]:
     """Write what a final run leaves behind: its test embeddings, which ensembles join, and its weights if asked."""
     id = job.trial.id
-    files = {"embeddings": (store_names.embeddings(id), {"embeddings": embedded, "labels": bench.fold.test_labels})}
+    tensors = {"embeddings": embedded, "labels": bench.fold.test_labels}
+    if bench.fold.queries is not None:
+        tensors["queries"] = bench.fold.queries
+    files = {"embeddings": (store_names.embeddings(id), tensors)}
     if job.keep_weights:
         files["weights"] = (store_names.weights(id), bench.model.state_dict())
     kept = {}
@@ -99,16 +104,30 @@ def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str
     return kept
 
 
-def set_up(trial: Trial, dataset: Dataset, source: str = "", where: str | None = None) -> tuple[Bench, Loss | None]:
-    """Data, network and loss of a trial; a baseline has no loss."""
-    device = torch.device(where or ("cuda" if torch.cuda.is_available() else "cpu"))
-    images = data.load(dataset)
-    fold = data.fold(images, dataset, trial.fold)
+def prepare(job: Job) -> Generator[Progress, None, data.Images]:
+    """The trial's images; where this node has no cache of them yet, it is built."""
+    loading = data.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
+    begun = time.perf_counter()
+    while True:
+        try:
+            done, total = next(loading)
+        except StopIteration as end:
+            return end.value
+        elapsed = time.perf_counter() - begun
+        left = elapsed / done * (total - done) if done else 0.0
+        yield Progress("images", 1, 1, done, total, math.nan, done / elapsed, left)
+
+
+def set_up(job: Job, images: data.Images, fold: data.Fold) -> tuple[Bench, Loss | None]:
+    """Network and loss of a trial; a baseline has no loss."""
+    trial = job.trial
+    device = torch.device(job.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(seed(trial, "weights"))
-    model = backbones.create(trial).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = backbones.create(trial, job.weights_file)
+    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss = None
     if trial.loss != "none":
-        loss = losses.get(trial.loss, source)(fold.train_classes, model.dim, **trial.knobs).to(device)
+        loss = losses.get(trial.loss, job.source)(fold.train_classes, model.dim, **trial.knobs).to(device)
     return Bench(trial, device, model, images, fold), loss
 
 
@@ -126,29 +145,48 @@ class Cost:
     dim: int
 
 
-def probe(trial: Trial, dataset: Dataset, source: str = "") -> Cost:
-    """Time a few batches of a trial, without changing anything."""
-    bench, loss = set_up(trial, dataset, source)
+def probe(job: Job) -> Cost:
+    """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
+    images, fold = noise(job.trial, job.dataset)
+    bench, loss = set_up(job, images, fold)
     training = 0.0
     if loss is not None:
         stage = dataclasses.replace(main_stage(bench, loss), epochs=1)
         with tempfile.TemporaryDirectory() as folder:
             *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
-    pixels = bench.images.pixels[bench.fold.test[:128]]
     bench.model.eval()
-    embed(bench, pixels)
-    begun = time.perf_counter()
-    embed(bench, pixels)
-    evaluating = (time.perf_counter() - begun) / len(pixels)
+    for _ in range(2):  # the first one warms up
+        begun = time.perf_counter()
+        for batch, _labels in feed(bench.device, batches(bench, fold.test[:128])):
+            embed(bench, batch)
+        evaluating = (time.perf_counter() - begun) / 128
     return Cost(training, evaluating, parameters(bench, loss), bench.model.dim)
+
+
+def noise(trial: Trial, dataset: Dataset) -> tuple[data.Images, data.Fold]:
+    """128 random images in place of a dataset with as many images and classes."""
+    count, side = 128, trial.resize
+    pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
+    sides = np.full(count, side)
+    train, test = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
+    images = data.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
+    return images, data.Fold(train % count, train % dataset.train_classes, test % count, test % dataset.test_classes)
 
 
 def main_stage(bench: Bench, loss: Loss) -> Stage:
     trial = bench.trial
-    batches = Balanced(bench.fold.train_labels, trial.classes_per_batch, trial.samples_per_class)
     return Stage(
-        "train", loss, batches, trial.epochs, trial.lr, trial.weight_decay, trial.schedule, trial.drops, trial.augment
+        name="train",
+        loss=loss,
+        batches=Balanced(bench.fold.train_labels, trial.classes_per_batch, trial.samples_per_class),
+        epochs=trial.epochs,
+        lr=trial.lr,
+        weight_decay=trial.weight_decay,
+        augment=trial.augment,
+        schedule=trial.schedule,
+        drops=trial.drops,
+        best="R@1" if trial.checkpoint == "best-test" else "",
     )
 
 
@@ -166,9 +204,15 @@ def pretrain(bench: Bench, loss: Loss, storage: Storage, resumed: Checkpoint) ->
         if content is None:
             torch.manual_seed(seed(trial, "pretrain"))  # whatever the loss has drawn before
             softmax = losses.get("softmax")(bench.fold.train_classes, model.dim).to(bench.device)
-            batches = Shuffled(len(bench.fold.train), trial.pretrain_batch)
             stage = Stage(
-                "pretrain", softmax, batches, trial.pretrain_epochs, trial.pretrain_lr, 0.0, "drops", (), "none"
+                name="pretrain",
+                loss=softmax,
+                batches=Shuffled(len(bench.fold.train), trial.pretrain_batch),
+                epochs=trial.pretrain_epochs,
+                lr=trial.pretrain_lr,
+                weight_decay=0.0,
+                augment="none",
+                eps=trial.pretrain_eps,
             )
             yield from fit(bench, stage, storage, resumed)
             state = nn.ModuleDict({"model": model, "loss": softmax}).state_dict()
@@ -187,8 +231,8 @@ def pretraining_key(trial: Trial) -> str:
     """A hash of all that pre-training depends on, and of nothing else."""
     shared = (
         *("dataset", "dataset_version", "fingerprint", "fold", "seed", "backbone", "weights", "dim", "pooling"),
-        *("layer_norm", "freeze_bn", "resize", "crop", "head_lr_factor", "precision"),
-        *("pretrain_epochs", "pretrain_lr", "pretrain_batch"),
+        *("layer_norm", "freeze_bn", "resize", "aspect", "crop", "head_lr_factor", "optimizer", "precision"),
+        *("pretrain_epochs", "pretrain_lr", "pretrain_eps", "pretrain_batch"),
     )
     values = {name: value for name, value in dataclasses.asdict(trial).items() if name in shared}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
@@ -197,16 +241,22 @@ def pretraining_key(trial: Trial) -> str:
 def embed_fold(bench: Bench) -> Generator[Progress, None, Tensor]:
     """The embeddings of the held-out classes, on the device."""
     parts: list[Tensor] = []
-    chunks = bench.fold.test.split(EMBED_BATCH)
+    count = len(bench.fold.test)
+    chunks = -(-count // EMBED_BATCH)
     bench.model.eval()
     begun = time.perf_counter()
-    for number, chosen in enumerate(chunks, start=1):
-        parts.append(embed(bench, bench.images.pixels[chosen]))
+    for number, (batch, _) in enumerate(feed(bench.device, batches(bench, bench.fold.test)), start=1):
+        parts.append(embed(bench, batch))
         elapsed = time.perf_counter() - begun
-        speed = min(number * EMBED_BATCH, len(bench.fold.test)) / elapsed
-        left = elapsed / number * (len(chunks) - number)
-        yield Progress("evaluate", 1, 1, number, len(chunks), math.nan, speed, left)
+        speed = min(number * EMBED_BATCH, count) / elapsed
+        yield Progress("evaluate", 1, 1, number, chunks, math.nan, speed, elapsed / number * (chunks - number))
     return torch.cat(parts)
+
+
+def batches(bench: Bench, which: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """These images as they are evaluated, with their indices."""
+    for chosen in which.split(EMBED_BATCH):
+        yield transforms.plain(bench.images, chosen, bench.trial), chosen
 
 
 def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
@@ -216,13 +266,18 @@ def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
         try:
             next(embedded)
         except StopIteration as end:
-            return evaluate.metrics(end.value, bench.fold.test_labels.to(bench.device), ks, KMEANS_SEED)
+            return score(bench, end.value, ks)
 
 
-def embed(bench: Bench, pixels: Tensor) -> Tensor:
+def score(bench: Bench, embedded: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
+    labels, queries = bench.fold.test_labels.to(bench.device), bench.fold.queries
+    return evaluate.metrics(
+        embedded, labels, ks, KMEANS_SEED, queries.to(bench.device) if queries is not None else None
+    )
+
+
+def embed(bench: Bench, batch: Tensor) -> Tensor:
     """What is compared at test time: unit-length embeddings, as in the paper; raw pixels stay raw."""
-    batch = transforms.plain(pixels, bench.trial.resize, bench.trial.crop)
-    batch = batch.contiguous(memory_format=torch.channels_last).to(bench.device)
     with torch.inference_mode(), torch.autocast(bench.device.type, enabled=bench.amp):
         embeddings = bench.model(batch).float()
     return embeddings if isinstance(bench.model, backbones.Pixels) else nn.functional.normalize(embeddings)

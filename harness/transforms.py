@@ -1,30 +1,107 @@
-"""From stored pixels to what the network sees: whole batches at once, random draws from a generator."""
+"""From stored pixels to what the network sees: whole batches at once, random draws from a generator.
+
+Images come already resized from the cache, so a crop, a flip and the centre crop are one gather each. Embedded images
+are stored smaller than they are used: those alone are resized here.
+"""
 
 import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as v2
+
+from harness.data import Images
+from harness.spec import Trial
+
+RATIOS = (3 / 4, 4 / 3)  # of a resized crop's sides
+TRIES = 10  # of a resized crop that does not fit, before it is the largest that does
 
 
-def to_float(pixels: Tensor) -> Tensor:
-    """(n, h, w, 3) uint8 -> (n, 3, h, w) float in 0..1. The memory stays as it is: channels last."""
-    return pixels.permute(0, 3, 1, 2).float().div_(255)
+def plain(images: Images, which: Tensor, trial: Trial) -> Tensor:
+    """The centre crop: how every image is evaluated. (n, 3, crop, crop), uint8, or float in 0..1 where it had to be
+    resized."""
+    side = images.square
+    if side is None or side == trial.resize:
+        return channels_first(images.centre(which, trial.crop))
+    whole = to_float(channels_first(images.centre(which, side)))
+    resized = F.interpolate(whole, size=(trial.resize, trial.resize), mode="bilinear", antialias=True)
+    edge = round((trial.resize - trial.crop) / 2)
+    return resized[:, :, edge : edge + trial.crop, edge : edge + trial.crop]
 
 
-def plain(pixels: Tensor, resize: int, crop: int) -> Tensor:
-    """Resized to resize x resize, then the centre crop: how every image is evaluated."""
-    images = F.interpolate(to_float(pixels), size=(resize, resize), mode="bilinear", antialias=True)
-    edge = (resize - crop) // 2
-    return images[:, :, edge : edge + crop, edge : edge + crop]
+def augmented(images: Images, which: Tensor, trial: Trial, augment: str, generator: torch.Generator) -> Tensor:
+    """What one step trains on; `augment` as a trial names it."""
+    if augment == "none":
+        return plain(images, which, trial)
+    if augment == "drawings":
+        side = images.square
+        assert side is not None
+        return drawings(to_float(channels_first(images.centre(which, side))), trial.resize, trial.crop, generator)
+    pick = cropped if augment == "crop" else resized_crops
+    batch = pick(images, which, trial, generator)
+    flipped = torch.rand(len(which), 1, 1, 1, generator=generator) < 0.5
+    return torch.where(flipped, batch.flip(3), batch)
 
 
-def drawings(pixels: Tensor, resize: int, crop: int, generator: torch.Generator) -> Tensor:
+def channels_first(pixels: Tensor) -> Tensor:
+    """(n, h, w, 3) -> (n, 3, h, w). The memory stays as it is: channels last."""
+    return pixels.permute(0, 3, 1, 2)
+
+
+def to_float(batch: Tensor) -> Tensor:
+    """uint8 -> float in 0..1; floats stay."""
+    return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
+
+
+def cropped(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:
+    """A crop x crop window of each image, anywhere."""
+    top, left = (
+        (torch.rand(len(which), generator=generator) * (torch.from_numpy(side[which.numpy()]) - trial.crop + 1)).long()
+        for side in images.sides
+    )
+    return channels_first(images.crop(which, trial.crop, top, left))
+
+
+def resized_crops(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:
+    """torchvision's RandomResizedCrop of the cached image: an area of crop_scale to 1 of it, resized to crop x crop."""
+    heights, widths = (torch.from_numpy(side[which.numpy()]) for side in images.sides)
+    boxes = draw_boxes(heights, widths, trial.crop_scale, generator).tolist()
+    size = [trial.crop, trial.crop]
+    batch = torch.empty(len(boxes), trial.crop, trial.crop, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
+    for place, (number, box) in enumerate(zip(which.tolist(), boxes, strict=True)):
+        whole = images.one(number).permute(2, 0, 1)
+        batch[place] = v2.resized_crop(whole, *box, size=size, interpolation=InterpolationMode.BILINEAR, antialias=True)
+    return batch
+
+
+def draw_boxes(heights: Tensor, widths: Tensor, scale: float, generator: torch.Generator) -> Tensor:
+    """Top, left, height, width of a resized crop of each image, (n, 4), drawn as torchvision draws them: area and
+    logarithm of the ratio uniform, the first of TRIES that fits, else the largest centred one of an allowed ratio."""
+    n = len(heights)
+    area = (heights * widths)[:, None] * (scale + (1 - scale) * torch.rand(n, TRIES, generator=generator))
+    low, high = (math.log(ratio) for ratio in RATIOS)
+    ratio = torch.exp(low + (high - low) * torch.rand(n, TRIES, generator=generator))
+    w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
+    fits = (w > 0) & (h > 0) & (w <= widths[:, None]) & (h <= heights[:, None])
+    first = fits.int().argmax(dim=1, keepdim=True)
+    w, h = w.gather(1, first).squeeze(1), h.gather(1, first).squeeze(1)
+    place = torch.rand(n, 2, generator=generator)
+    top, left = (place[:, 0] * (heights - h + 1)).long(), (place[:, 1] * (widths - w + 1)).long()
+    # none fitted: the whole image, cut to the nearest allowed ratio
+    w_most = torch.minimum(widths, (heights * RATIOS[1]).round().long())
+    h_most = torch.minimum(heights, (widths / RATIOS[0]).round().long())
+    whole = torch.stack([(heights - h_most) // 2, (widths - w_most) // 2, h_most, w_most], dim=1)
+    return torch.where(fits.any(dim=1, keepdim=True), torch.stack([top, left, h, w], dim=1), whole)
+
+
+def drawings(images: Tensor, resize: int, crop: int, generator: torch.Generator) -> Tensor:
     """What another artist might have drawn: turned, moved and scaled a little, other colours, grey, inverted.
 
     One resampling does the geometry and the resizing. Colours change on the ink (1 - image), so paper stays white.
     """
-    n = len(pixels)
+    n = len(images)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(n, *shape, generator=generator)
@@ -34,7 +111,7 @@ def drawings(pixels: Tensor, resize: int, crop: int, generator: torch.Generator)
     turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], dim=1).view(n, 2, 2)
     theta = torch.cat([turn * zoom.view(n, 1, 1), uniform(-0.15, 0.15, 2, 1)], dim=2)
     grid = F.affine_grid(theta, [n, 3, crop, crop], align_corners=False)
-    images = F.grid_sample(to_float(pixels), grid, padding_mode="border", align_corners=False)
+    images = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
     ink = (1 - images) * uniform(0.5, 1.5, 3, 1, 1)
     grey = ink.mean(dim=1, keepdim=True).expand_as(ink)

@@ -47,19 +47,24 @@ pooling = "avg"
 layer_norm = false
 freeze_bn = false
 resize = 32
+aspect = "square"
 crop = 32
 augment = "none"
+crop_scale = 1.0
 classes_per_batch = 4
 samples_per_class = 3
 pretrain_epochs = 0
 pretrain_lr = 1e-3
+pretrain_eps = 1e-8
 pretrain_batch = 16
 epochs = 1
+optimizer = "adam"
 lr = 1e-3
 weight_decay = 0.0
 head_lr_factor = 1.0
 schedule = "one-cycle"
 drops = []
+checkpoint = "last"
 precision = "fp32"
 [search]
 lr = [1e-4, 1e-2]
@@ -110,7 +115,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (configs / "protocols" / "tiny.toml").write_text(PROTOCOL)
     monkeypatch.setattr(config, "CONFIGS", configs)
     monkeypatch.setattr(data, "EMBEDDED", embedded)
-    data.load.cache_clear()
+    data.forget()
     return configs
 
 

@@ -181,7 +181,12 @@ MISTAKES = [
     ("run --dataset blobs --set fold=val9", "fold=val9: allowed is val0 | val1"),
     ("run --dataset blobs --set fold=val0 --trials 2", "exclude each other"),
     ("run --dataset blobs --set backbone=resnet19", "no backbone named 'resnet19'; did you mean resnet18"),
-    ("run --dataset blobs --set backbone=resnet18 --set weights=package", "no package carries weights of 'resnet18'"),
+    ("run --dataset blobs --set backbone=resnet18 --weights package", "no package carries weights of 'resnet18'"),
+    ("run --dataset blobs --set weights=package", "weights have an option of their own, --weights"),
+    ("run --dataset blobs --weights nowhere.pth", "--weights nowhere.pth: no such file; allowed is hub, package, none"),
+    ("run --dataset blobs --set schedule=reloads", "it needs checkpoint=best-test"),
+    ("run --dataset blobs --set crop_scale=2", "crop_scale=2: allowed is a share of the image, up to 1"),
+    ("run --dataset blobs --set augment=drawings --set aspect=kept", "augment=drawings wants square images"),
     ("run --losess group", "no option named '--losess'; did you mean '--losses'?"),
     ("run emoji", "unexpected extra argument"),
     ("rnu", "no command named 'rnu'; did you mean 'run'?"),
@@ -261,9 +266,9 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
 ) -> None:
     real = train.set_up
 
-    def poisoned(trial, *more):  # type: ignore[no-untyped-def]
-        bench, loss = real(trial, *more)
-        if trial.loss == "group":
+    def poisoned(job, *more):  # type: ignore[no-untyped-def]
+        bench, loss = real(job, *more)
+        if job.trial.loss == "group":
             loss.classifier.weight.data[0, 0] = float("nan")
         return bench, loss
 
@@ -449,7 +454,8 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
     light = ["spec", "config", "plan", "store", "tables"]
-    heavy = ["spec", "storage", "data", "transforms", "sampler", "backbones", "evaluate", "provenance"]
+    heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
+    heavy += ["backbones", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]
     folder = Path(train.__file__).parent
     for order, allowed in ((light, ()), (heavy, ())):

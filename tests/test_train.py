@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, evaluate, loop, plan, train
+from harness import backbones, config, data, evaluate, listing, loop, plan, train
 from harness.local import execute
-from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Trial
+from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
 from losses.base import Loss
 
@@ -21,20 +22,36 @@ FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
 
 def trial(loss: str = "triplet", knobs: dict[str, Any] | None = None, **settings: Any) -> Trial:
     specs = (config.loss(loss),)
-    asked = Experiment(
-        config.dataset("blobs"), config.protocol("tiny"), specs, settings=settings, knobs={loss: knobs or {}}
-    )
+    asked = Experiment(blobs(), config.protocol("tiny"), specs, settings=settings, knobs={loss: knobs or {}})
     return plan.final(asked, {})[0]
 
 
+def blobs() -> Dataset:
+    return listing.identify(config.dataset("blobs"), Path())
+
+
+def set_up(one: Trial) -> tuple[loop.Bench, Any]:
+    images = data.embedded(blobs())
+    return train.set_up(Job(one, blobs(), ""), images, data.fold(images, blobs(), one.fold))
+
+
 def run(one: Trial, artifacts: Path) -> tuple[Result, list[Progress]]:
-    running = train.run(Job(one, config.dataset("blobs"), str(artifacts), threads=1))
+    running = train.run(Job(one, blobs(), str(artifacts), threads=1))
     seen = []
     while True:
         try:
             seen.append(next(running))
         except StopIteration as end:
             return end.value, seen
+
+
+def finish(steps: Generator[Any, None, Any]) -> Any:
+    """What a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def test_the_same_trial_twice_gives_the_same_bits(small: Path, tmp_path: Path) -> None:
@@ -61,14 +78,14 @@ def test_every_core_loss_trains_and_its_loss_falls(small: Path, tmp_path: Path, 
 
 
 def test_training_beats_the_untrained_network(small: Path, tmp_path: Path) -> None:
-    asked = Experiment(config.dataset("blobs"), config.protocol("tiny"), ())
+    asked = Experiment(blobs(), config.protocol("tiny"), ())
     _, untrained = plan.baselines(asked)
     trained = trial("normalized_softmax", epochs=15, lr=3e-3)
     assert run(trained, tmp_path)[0].metrics["MAP@R"] > run(untrained, tmp_path)[0].metrics["MAP@R"]
 
 
 def test_baselines_train_nothing(small: Path, tmp_path: Path) -> None:
-    pixels, network = plan.baselines(Experiment(config.dataset("blobs"), config.protocol("tiny"), ()))
+    pixels, network = plan.baselines(Experiment(blobs(), config.protocol("tiny"), ()))
     for one, title in ((pixels, "Raw pixels"), (network, "Untrained network")):
         result, seen = run(one, tmp_path)
         assert result.title == title
@@ -119,7 +136,7 @@ def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
     real = losses.get
     monkeypatch.setattr(losses, "get", lambda name, _="": Poisoned if name == "softmax" else real(name))
     bad = dataclasses.replace(trial("softmax"), knobs={})
-    jobs = [Job(one, config.dataset("blobs"), str(tmp_path), threads=1) for one in (bad, trial("triplet"))]
+    jobs = [Job(one, blobs(), str(tmp_path), threads=1) for one in (bad, trial("triplet"))]
     ends: list[Event] = []
     execute(jobs, lambda _, event: None if isinstance(event, Progress) else ends.append(event))
     assert isinstance(ends[0], Failure)
@@ -135,7 +152,7 @@ def test_running_out_of_gpu_memory_says_what_to_turn(
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
     monkeypatch.setattr(train, "set_up", full)
-    *_, failure = train.events(Job(trial(), config.dataset("blobs"), str(tmp_path)))
+    *_, failure = train.events(Job(trial(), blobs(), str(tmp_path)))
     assert isinstance(failure, Failure)
     for knob in ("--gpus-per-trial", "--set classes_per_batch", "--set precision=amp"):
         assert knob in failure.error
@@ -146,7 +163,7 @@ def test_a_trial_goes_on_from_its_checkpoint_with_the_same_bits(small: Path, tmp
     whole, _ = run(one, tmp_path / "whole")
     for stage, epoch in (("pretrain", 1), ("train", 1), ("train", 2)):
         folder = tmp_path / f"{stage}{epoch}"
-        broken = train.run(Job(one, config.dataset("blobs"), str(folder), threads=1))
+        broken = train.run(Job(one, blobs(), str(folder), threads=1))
         for event in broken:
             if event.closes_epoch and (event.stage, event.epoch) == (stage, epoch):
                 break
@@ -189,7 +206,7 @@ def test_pretraining_is_its_own_for_another_seed_fold_or_network_and_shared_acro
 @pytest.mark.parametrize(("loss", "handed"), [("group", True), ("normalized_softmax", True), ("proxy_nca", False)])
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     one = trial(loss, pretrain_epochs=1)
-    bench, module = train.set_up(one, config.dataset("blobs"))
+    bench, module = set_up(one)
     list(train.pretrain(bench, module, Storage(str(tmp_path)), loop.Checkpoint()))
     (file,) = (tmp_path / "pretrained").glob("*.safetensors")
     stored = load_file(file)
@@ -204,7 +221,7 @@ def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: P
 
 
 def rates(one: Trial) -> list[float]:
-    bench, loss = train.set_up(one, config.dataset("blobs"))
+    bench, loss = set_up(one)
     return [group["lr"] for group in loop.parameter_groups(bench, train.main_stage(bench, loss))]
 
 
@@ -217,7 +234,7 @@ def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
 
 def schedule(one: Trial) -> list[float]:
     """The trunk's learning rate at each step of each epoch."""
-    bench, loss = train.set_up(one, config.dataset("blobs"))
+    bench, loss = set_up(one)
     stage = train.main_stage(bench, loss)
     optimizer = torch.optim.Adam(loop.parameter_groups(bench, stage))
     scheduler = loop.make_scheduler(optimizer, stage)
@@ -311,12 +328,12 @@ def test_packaged_weights_are_those_of_the_trial() -> None:
 
 
 def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
-    dataset = config.dataset("blobs")
-    assert data.load(dataset) is data.load(dataset)
+    first, second = (finish(data.load(blobs(), trial(seed=seed))) for seed in (0, 1))
+    assert first is second
 
 
 def test_a_probe_costs_an_image_in_seconds(small: Path) -> None:
-    cost = train.probe(trial(), config.dataset("blobs"))
+    cost = train.probe(Job(trial(), blobs(), ""))
     assert cost.train > 0
     assert cost.evaluate > 0
     assert cost.parameters == run(trial(), small)[0].parameters

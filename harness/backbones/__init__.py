@@ -5,31 +5,38 @@ from typing import Any
 
 import timm
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.backbones import packaged
+from harness.backbones import bn_inception, packaged, weights  # noqa: F401  (bn_inception registers itself with timm)
 from harness.spec import Trial, UserError
 
 PIXELS = "pixels"  # the raw-pixel baseline
+PIXELS_SIDE = 32  # small enough for any dataset
 
 
 class Embedder(nn.Module):
-    """Images (n, 3, h, w) in 0..1 to raw embeddings (n, dim): trunk, LayerNorm if asked for, Linear if dim is given."""
+    """Images (n, 3, h, w), RGB in 0..1, to raw embeddings (n, dim): the trunk's own preprocessing, the trunk, LayerNorm
+    if asked for, Linear if dim is given."""
 
     mean: Tensor
     std: Tensor
+    weights_sha256: str | None = None
 
-    def __init__(self, trunk: nn.Module, width: int, trial: Trial, mean: tuple[float, ...], std: tuple[float, ...]):
+    def __init__(self, trunk: Any, width: int, trial: Trial):
         super().__init__()
         self.trunk = trunk
         self.norm = nn.LayerNorm(width, elementwise_affine=False) if trial.layer_norm else nn.Identity()
         self.head = nn.Linear(width, trial.dim) if trial.dim else nn.Identity()
         self.dim = trial.dim or width
         self.freeze_bn = trial.freeze_bn
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        self.bgr = getattr(trunk, "channels", "RGB") == "BGR"
+        for name in ("mean", "std"):
+            values = torch.tensor(trunk.default_cfg[name]).view(1, -1, 1, 1)
+            self.register_buffer(name, values, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
+        images = images.flip(1) if self.bgr else images
         return self.head(self.norm(self.trunk((images - self.mean) / self.std)))
 
     def train(self, mode: bool = True) -> "Embedder":
@@ -42,36 +49,39 @@ class Embedder(nn.Module):
 
 
 class Pixels(nn.Module):
-    """The image itself as its embedding: what a loss has to beat."""
+    """The image as the networks see it, shrunk, as its own embedding: what a loss has to beat."""
 
-    def __init__(self, crop: int) -> None:
-        super().__init__()
-        self.dim = 3 * crop * crop
+    dim = 3 * PIXELS_SIDE**2
+    weights_sha256 = None
 
     def forward(self, images: Tensor) -> Tensor:
+        if images.shape[-1] != PIXELS_SIDE:
+            images = F.interpolate(images, size=(PIXELS_SIDE, PIXELS_SIDE), mode="bilinear", antialias=True)
         return images.flatten(1)
 
 
-def create(trial: Trial, *, pretrained: bool = True) -> Embedder | Pixels:
+def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> Embedder | Pixels:
     """The network of a trial with its weights loaded, unless others will be. What is not loaded is drawn from torch's
     global generator."""
     if trial.backbone == PIXELS:
-        return Pixels(trial.crop)
+        return Pixels()
     check(trial.backbone, trial.weights)
     described = timm.get_pretrained_cfg(trial.backbone)
-    size: dict[str, Any] = {"img_size": trial.crop} if described is not None and described.fixed_input_size else {}
-    trunk: Any = timm.create_model(trial.backbone, pretrained=False, **size)
-    if trial.weights == "package" and pretrained:
-        trunk.load_state_dict(packaged.state_dict(trial.backbone, trunk), strict=True)
+    options: dict[str, Any] = {"img_size": trial.crop} if described is not None and described.fixed_input_size else {}
+    trunk: Any = timm.create_model(trial.backbone, pretrained=False, **options)
+    sha256 = None
+    if trial.weights != "none" and pretrained:
+        trunk, sha256 = weights.load(trunk, trial.backbone, trial.weights, weights_file, options)
     trunk.reset_classifier(0, global_pool=trial.pooling)
     # what the pooled output is wide is not always num_features: ask the model
     with torch.no_grad():
         width = trunk.eval()(torch.zeros(1, 3, trial.crop, trial.crop)).shape[1]
-    config = trunk.default_cfg
-    return Embedder(trunk, width, trial, config["mean"], config["std"])
+    model = Embedder(trunk, width, trial)
+    model.weights_sha256 = sha256
+    return model
 
 
-def check(backbone: str, weights: str) -> None:
+def check(backbone: str, source: str) -> None:
     """A UserError for a name timm does not know, or weights that no package carries."""
     if backbone == PIXELS:
         return
@@ -80,8 +90,8 @@ def check(backbone: str, weights: str) -> None:
         near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
         raise UserError(f"no backbone named {backbone!r}; {hint} Any timm name is allowed")
-    if weights == "package" and backbone not in packaged.FILES:
+    if source == "package" and backbone not in packaged.FILES:
         raise UserError(
-            f"no package carries weights of {backbone!r}; weights=package has: {', '.join(packaged.FILES)}; "
-            "from scratch: --set weights=none"
+            f"no package carries weights of {backbone!r}; --weights package has: {', '.join(packaged.FILES)}; "
+            "from scratch: --weights none"
         )

