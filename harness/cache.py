@@ -5,12 +5,14 @@ lies) and `about.json` (classes, paths, what could not be read). It is built und
 under a lock, so a killed build leaves nothing that looks whole. It needs the dataset's files no more.
 """
 
+import errno
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,22 +65,27 @@ def home() -> Path:
     """Where caches lie on this node."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return Path(chosen).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metric-loss-harness"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "metric-loss-harness"
 
 
 def open_built(key: Key) -> Built | None:
-    """The cache if there is one, mapped, not read."""
+    """The cache if there is a whole one, mapped, not read."""
     folder = key.folder
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        if about["schema"] != SCHEMA:
+            return None
+        with np.load(folder / "index.npz", allow_pickle=False) as index:
+            arrays = {name: index[name] for name in index.files}
+        size = (folder / "pixels").stat().st_size
+        # nothing at all can be mapped where no image can be read
+        pixels = np.memmap(folder / "pixels", np.uint8, mode="r") if size else np.zeros(0, np.uint8)
+    except (FileNotFoundError, json.JSONDecodeError):
         return None
-    if about["schema"] != SCHEMA:
+    if size != 3 * int((arrays["heights"] * arrays["widths"]).sum()):  # cut off, as by a copy to a full disk
         return None
-    with np.load(folder / "index.npz", allow_pickle=False) as index:
-        arrays = {name: index[name] for name in index.files}
     return Built(
-        np.memmap(folder / "pixels", np.uint8, mode="r"),
+        pixels,
         **arrays,
         classes=tuple(about["classes"]),
         train_classes=about["train_classes"],
@@ -88,68 +95,98 @@ def open_built(key: Key) -> Built | None:
 
 
 def build(key: Key, listing: Listing) -> Iterator[int]:
-    """Make the cache unless there is one: yields how many images are done; 0 while another process builds it."""
+    """Make the cache unless there is one: yields how many images are done; 0 while another process builds it, or
+    while sizes are looked up."""
     folder = key.folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write the image cache to {folder.parent} (HARNESS_CACHE): {error.strerror}") from None
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    lock = lock_of(folder)
     while True:
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=1)
             break
         except Timeout:
             yield 0
+        except OSError as error:
+            where = f"{folder.parent} (HARNESS_CACHE)"
+            raise UserError(f"cannot write the image cache to {where}: {error.strerror or error}") from None
     try:
         if open_built(key) is None:
             for left in folder.parent.glob(f"{folder.name}.*.part"):  # of a build that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            yield from write(key, listing, folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part"))
+            shapes = yield from measure(key, listing)
+            yield from write(key, listing, shapes, part_of(folder))
     finally:
         lock.release()
 
 
-def write(key: Key, listing: Listing, part: Path) -> Iterator[int]:
+def lock_of(folder: Path) -> FileLock:
+    """A generator may be closed by another thread than the one that ran it, so the lock belongs to no thread."""
+    return FileLock(folder.with_name(f"{folder.name}.lock"), thread_local=False)
+
+
+def part_of(folder: Path) -> Path:
+    """A new name for what is not whole yet, or no more."""
+    return folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part")
+
+
+def workers() -> ThreadPoolExecutor:
+    """A thread for each core this process may use."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
+
+
+def measure(key: Key, listing: Listing) -> Generator[int, None, np.ndarray]:
+    """(n, 2): heights and widths the images will have."""
+    shapes = np.zeros((len(listing.paths), 2), dtype=np.int64)
+    with workers() as pool:
+        for begin in range(0, len(shapes), images.BLOCK):
+            some = listing.paths[begin : begin + images.BLOCK]
+            shapes[begin : begin + len(some)] = list(pool.map(partial(shape, key, listing.folder), some))
+            yield 0
+    return shapes
+
+
+def write(key: Key, listing: Listing, shapes: np.ndarray, part: Path) -> Iterator[int]:
     """Decode every image into `part` and move it into place."""
     paths = listing.paths
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
-        shapes = np.array(list(pool.map(partial(shape, key, listing.folder), paths)), dtype=np.int64).reshape(-1, 2)
-        lengths = 3 * shapes.prod(axis=1)
-        offsets = np.concatenate([[0], lengths.cumsum()])
-        check_disk(key, int(offsets[-1]))
-        bad: dict[str, str] = {}
-        try:
-            part.mkdir()
-            with (part / "pixels").open("wb") as stream:
-                if offsets[-1] and hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(stream.fileno(), 0, int(offsets[-1]))  # no disk left is told now, not later
+    offsets = np.concatenate([[0], 3 * shapes.prod(axis=1).cumsum()])
+    total = int(offsets[-1])
+    check_disk(key, total)
+    bad: dict[str, str] = {}
+    try:
+        part.mkdir()
+        with (part / "pixels").open("wb") as stream, workers() as pool:
+            stream.truncate(total)
+            if total and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(stream.fileno(), 0, total)  # no disk left is told now, not later
 
-                def work(number: int) -> str | None:
-                    """Why the image cannot be used, or None once its pixels are written."""
-                    try:
-                        pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
-                    except images.BadImageError as error:
-                        return str(error)
-                    if pixels.shape[:2] != tuple(shapes[number]):
-                        return f"its size is not what its head says: {pixels.shape[:2]}"
-                    os.pwrite(stream.fileno(), pixels.tobytes(), int(offsets[number]))
-                    return None
+            def work(number: int) -> str | None:
+                """Why the image cannot be used, or None once its pixels are written."""
+                try:
+                    pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
+                except images.BadImageError as error:
+                    return str(error)
+                if pixels.shape[:2] != tuple(shapes[number]):
+                    return f"its size is not what its head says: {pixels.shape[:2]}"
+                if os.pwrite(stream.fileno(), pixels.tobytes(), int(offsets[number])) != pixels.size:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return None
 
-                for begin in range(0, len(paths), images.BLOCK):
-                    numbers = range(begin, min(begin + images.BLOCK, len(paths)))
-                    found = zip(numbers, pool.map(work, numbers), strict=True)
-                    bad |= {paths[number]: why for number, why in found if why}
-                    yield numbers.stop
-                os.fsync(stream.fileno())
-            save_index(part, key, listing, offsets[:-1], shapes, bad)
-            if key.folder.exists():  # of an earlier version
-                shutil.rmtree(key.folder)
-            part.rename(key.folder)
-        except OSError as error:
-            raise UserError(f"cannot write the image cache {key.folder}: {error.strerror or error}") from None
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+            for begin in range(0, len(paths), images.BLOCK):
+                numbers = range(begin, min(begin + images.BLOCK, len(paths)))
+                found = zip(numbers, pool.map(work, numbers), strict=True)
+                bad |= {paths[number]: why for number, why in found if why}
+                yield numbers.stop
+        save_index(part, key, listing, offsets[:-1], shapes, bad)
+        for file in part.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        if key.folder.exists():  # of an earlier version, or not whole
+            shutil.rmtree(key.folder)
+        part.rename(key.folder)
+    except OSError as error:
+        raise UserError(f"cannot write the image cache {key.folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def save_index(
@@ -193,7 +230,8 @@ def estimate(key: Key, listing: Listing) -> int:
 
 
 def check_disk(key: Key, needed: int) -> None:
-    """A UserError where the disk cannot hold it."""
+    """A UserError where the disk cannot hold it, even without what killed builds left behind."""
+    sweep()
     place = home()
     while not place.exists():
         place = place.parent
@@ -203,6 +241,13 @@ def check_disk(key: Key, needed: int) -> None:
             f"{key.dataset}: the image cache needs {gigabytes(needed)}, {home()} has {gigabytes(free)} free; "
             "name another place with HARNESS_CACHE, or remove old ones: harness data cache ls"
         )
+
+
+def sweep() -> None:
+    """Remove the parts of caches that nobody builds any more; without this, no command would show them."""
+    for part in home().glob("*.part"):
+        with suppress(Timeout, OSError), lock_of(part.with_name(part.name.rsplit(".", 2)[0])).acquire(timeout=0):
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def gigabytes(count: int) -> str:
@@ -224,23 +269,31 @@ def entries() -> list[Entry]:
     found = []
     for file in sorted(home().glob("*/about.json")):
         if not file.parent.name.endswith(".part"):
-            about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            try:
+                about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            except json.JSONDecodeError:
+                about = {}
             size = sum(one.stat().st_size for one in file.parent.iterdir())
-            found.append(Entry(file.parent.name, len(about["paths"]), len(about["bad"]), size))
+            found.append(Entry(file.parent.name, len(about.get("paths", ())), len(about.get("bad", ())), size))
     return found
 
 
 def remove(names: Sequence[str]) -> list[Entry]:
-    """Remove caches by name or by the beginning of one, as a dataset's; a UserError where there is none."""
+    """Remove caches by name or by the beginning of one: dataset, or dataset-fingerprint. A UserError where there is
+    none. Locks stay: another process may wait for one."""
     there = entries()
-    gone = []
+    gone: dict[str, Entry] = {}
     for name in names:
-        chosen = [one for one in there if one.name == name or one.name.startswith(f"{name}-")]
+        chosen = [one for one in there if name in (one.name, *(one.name.rsplit("-", cut)[0] for cut in (1, 2)))]
         if not chosen:
             known = ", ".join(one.name for one in there) or "none"
             raise UserError(f"no image cache named {name!r} in {home()}; there are: {known}")
-        gone += chosen
-    for one in gone:
-        shutil.rmtree(home() / one.name, ignore_errors=True)
-        (home() / f"{one.name}.lock").unlink(missing_ok=True)
-    return gone
+        gone |= {one.name: one for one in chosen}
+    for name in gone:
+        part = part_of(home() / name)
+        try:
+            (home() / name).rename(part)  # in one step: what is half removed must not look whole
+            shutil.rmtree(part)
+        except OSError as error:
+            raise UserError(f"cannot remove the image cache {home() / name}: {error.strerror or error}") from None
+    return list(gone.values())

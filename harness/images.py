@@ -1,5 +1,6 @@
 """One image file to pixels: what is not an image, is damaged or absurdly large is refused."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-# No format that starts another program (EPS) or reads from elsewhere.
-FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+# No format that starts another program (EPS) or reads from elsewhere. MPO, of some cameras, comes with JPEG.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 BLOCK = 256  # images between two reports
 MOST_PIXELS = 100_000_000  # a decompression bomb unpacks to more
+LONGEST = 100  # times its short side an image may be long: resized by its short side it could be a bomb too
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits here are stricter
 
 
 class BadImageError(Exception):
@@ -62,11 +65,19 @@ def open_checked(file: Path) -> Image.Image:
     if image.width * image.height > MOST_PIXELS:
         image.close()
         raise BadImageError(f"{image.width} x {image.height} pixels: more than {MOST_PIXELS:,} are refused")
+    if max(image.size) > LONGEST * min(image.size):
+        image.close()
+        raise BadImageError(f"{image.width} x {image.height} pixels: more than {LONGEST} times as long as wide")
     return image
 
 
 def flatten(image: Image.Image) -> Image.Image:
-    """RGB; what shines through is white."""
+    """RGB, 8 bits each; what shines through is white."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        # Pillow would clip 16 bits to 255: all but the darkest would be white
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise BadImageError("its pixels have 32 bits and no known white: allowed are 8 or 16 bits")
     if not image.has_transparency_data:
         return image.convert("RGB")
     rgba = image.convert("RGBA")

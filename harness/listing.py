@@ -7,6 +7,8 @@ they are not read.
 
 import csv
 import hashlib
+import io
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from harness.spec import Dataset, UserError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SIDES = ("train", "test", "query", "gallery")
+SPLITS = ({""}, {"train", "test"}, {"train", "query", "gallery"})  # what a dataset's lists may say
 MISSING = -1  # the size of a file that is not there
 
 
@@ -63,16 +66,27 @@ def identify(dataset: Dataset, root: Path) -> Dataset:
 
 
 def read(dataset: Dataset, root: Path) -> Listing:
-    """The dataset's images, their numbers asserted. Files are listed, not opened."""
+    """The dataset's images, their numbers asserted."""
+    found = survey(dataset, root)
+    for problem in miscounts(dataset, found):
+        raise UserError(problem)
+    return found
+
+
+def survey(dataset: Dataset, root: Path) -> Listing:
+    """The dataset's images, however many there are. Files are listed, not opened."""
     place = locate(dataset, root)
     folder = place if place.is_dir() else place.parent  # a CSV's paths start beside it
-    found = arrange(dataset, folder, READERS[dataset.layout](place))
+    return arrange(dataset, folder, READERS[dataset.layout](place))
+
+
+def miscounts(dataset: Dataset, found: Listing) -> Iterator[str]:
+    """Where the numbers are not those of the dataset's configuration, in words."""
     for name, count in found.counts().items():
         expected = getattr(dataset, name)
         if expected and expected != count:
             what = name.replace("train_", "training ").replace("_", " ")
-            raise UserError(f"{dataset.name}: expected {expected} {what}, found {count} under {folder}")
-    return found
+            yield f"{dataset.name}: expected {expected} {what}, found {count} under {found.folder}"
 
 
 def locate(dataset: Dataset, root: Path) -> Path:
@@ -118,29 +132,35 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
             f"{dataset.name}: class {min(both, key=natural)} has images on both sides of the split under {folder}; "
             "the split must be by classes"
         )
-    if training or testing:
-        if not training or not testing or len(training) + len(testing) < len(classes):
-            raise UserError(f"{dataset.name}: split must say train or test (or query, gallery) of every image")
+    sides = {entry.side for entry in entries}
+    if sides not in SPLITS:
+        raise UserError(
+            f"{dataset.name}: split must say train or test of every image, or train, query or gallery; "
+            f"under {folder} it says {', '.join(sorted(side or 'nothing' for side in sides))}"
+        )
+    if training:
         classes = sorted(training, key=natural) + sorted(testing, key=natural)
     half = len(training) or dataset.train_classes or -(-len(classes) // 2)
     if not 2 <= half <= len(classes) - 2:
-        raise UserError(f"{dataset.name}: {len(classes)} classes under {folder}; each side of the split needs 2")
+        raise UserError(
+            f"{dataset.name}: {len(classes)} classes under {folder}, of which {half} are to train; "
+            "each side of the split needs 2"
+        )
     place = {label: index for index, label in enumerate(classes)}
-    apart = any(entry.side in ("query", "gallery") for entry in entries)
     return Listing(
         folder,
         tuple(entry.path for entry in entries),
         tuple(place[entry.label] for entry in entries),
         tuple(map(str, classes)),
         half,
-        tuple(entry.side == "query" for entry in entries) if apart else (),
+        tuple(entry.side == "query" for entry in entries) if "query" in sides else (),
     )
 
 
 def natural(label: int | str) -> tuple[Any, ...]:
     """Order by id: numbers as numbers, also inside names (2.sparrow before 10.gull)."""
     words = re.split(r"(\d+)", str(label))
-    return *((0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words if word), (2, 0, str(label))
+    return *((0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words if word), (-1, 0, str(label))
 
 
 def fingerprint(listing: Listing) -> str:
@@ -149,7 +169,7 @@ def fingerprint(listing: Listing) -> str:
     queries = listing.queries or (False,) * len(listing.paths)
     rows = zip(listing.paths, listing.labels, queries, sizes(listing), strict=True)
     for path, label, query, size in rows:
-        hashed.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode())
+        hashed.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode(errors="surrogateescape"))
     hashed.update(f"{listing.train_classes}".encode())
     return hashed.hexdigest()[:12]
 
@@ -185,20 +205,21 @@ def cars(folder: Path) -> Iterator[Entry]:
     The order of classes differs between them, but not which 98 come first.
     """
     if (folder / "cars_annos.mat").exists() and (folder / "car_ims").is_dir():
-        for row in annotations(folder / "cars_annos.mat"):
+        for row in annotations(folder / "cars_annos.mat", "relative_im_path", "class"):
             yield Entry(str(row["relative_im_path"]), int(row["class"]))
     elif lists := devkit(folder):
         for part, file in lists.items():
             inner = f"{part}/{part}" if (folder / part / part).is_dir() else part  # as some archives unpack
-            for row in annotations(file):
+            for row in annotations(file, "fname", "class"):
                 yield Entry(f"{inner}/{row['fname']}", int(row["class"]))
     else:
+        for images, labels in (("car_ims", "cars_annos.mat"), ("cars_train", "devkit/cars_train_annos.mat")):
+            if (folder / images).is_dir():
+                raise UserError(f"cars: {labels} is missing under {folder}: the labels are in it")
+        within = next(place for place in ("car_data/car_data/", "car_data/", "") if (folder / place).is_dir())
         # some copies keep the classification split: the same class folders under train/ and test/
-        within = next(
-            (place for place in ("", "car_data/", "car_data/car_data/") if (folder / place / "train").is_dir()), ""
-        )
         parts = [f"{within}{side}" for side in ("train", "test") if (folder / within / side).is_dir()]
-        for part in parts or [""]:
+        for part in parts or [within.rstrip("/")]:
             for entry in class_folders(folder / part):
                 yield replace(entry, path=f"{part}/{entry.path}" if part else entry.path)
 
@@ -206,9 +227,9 @@ def cars(folder: Path) -> Iterator[Entry]:
 def devkit(folder: Path) -> dict[str, Path]:
     """Image folder -> its list; the test list with labels comes apart from the devkit and lies where it was put."""
     lists = {"cars_train": "cars_train_annos.mat", "cars_test": "cars_test_annos_withlabels.mat"}
+    kits = (folder / "devkit", folder, folder / "car_devkit" / "devkit")
     found = {}
     for part, name in lists.items():
-        kits = (folder / "devkit", folder, folder / "car_devkit" / "devkit")
         places = [kit / name for kit in kits if (kit / name).exists()]
         if places:
             found[part] = places[0]
@@ -237,34 +258,45 @@ def inshop(folder: Path) -> Iterator[Entry]:
 
 
 def class_folders(folder: Path) -> Iterator[Entry]:
-    """A folder of class folders of images."""
-    for inner in sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")):
+    """A folder of class folders of images; what is hidden is left out."""
+    try:
+        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"cannot read {folder} as a folder of class folders: {error.strerror}") from None
+    if {"train", "test"} <= {one.name for one in inside}:
+        raise UserError(f"{folder} has folders train and test, not classes: write a .csv with path,label,split")
+    for inner in inside:
         for file in sorted(inner.rglob("*")):
-            if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
-                yield Entry(file.relative_to(folder).as_posix(), inner.name)
+            path = file.relative_to(folder)
+            if file.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts):
+                yield Entry(path.as_posix(), inner.name)
 
 
 def csv_list(file: Path) -> Iterator[Entry]:
     """path,label[,split] under a header; paths start at the file's folder."""
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        rows = csv.DictReader(stream)
-        columns = set(rows.fieldnames or ())
-        if not {"path", "label"} <= columns <= {"path", "label", "split"}:
-            raise UserError(f"{file}: the header is {','.join(rows.fieldnames or ())}: allowed is path,label[,split]")
-        for row in rows:
-            side = (row.get("split") or "").strip()
-            if not row["path"] or not row["label"] or (side and side not in SIDES):
-                raise UserError(f"{file}, line {rows.line_num}: allowed is path,label[,{'|'.join(SIDES)}]")
-            yield Entry(row["path"], row["label"], side)
+    reader = csv.reader(io.StringIO(text(file)))
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise UserError(f"{file}, line {reader.line_num}: {error}") from None
+    header = rows[0][1] if rows else []
+    if sorted(header) not in (["label", "path"], ["label", "path", "split"]):
+        raise UserError(f"{file}: the header is {','.join(header)}: allowed is path,label[,split]")
+    seen = set()
+    for line, row in rows[1:]:
+        named = dict(zip(header, map(str.strip, row), strict=False))
+        path, label, side = (named.get(name, "") for name in ("path", "label", "split"))
+        if not path or not label or len(row) != len(header) or (side and side not in SIDES):
+            raise UserError(f"{file}, line {line}: allowed is path,label[,{'|'.join(SIDES)}]")
+        if posixpath.normpath(path) in seen:  # it would find itself
+            raise UserError(f"{file}, line {line}: {path} is listed twice")
+        seen.add(posixpath.normpath(path))
+        yield Entry(path, label, side)
 
 
 def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
     """Rows of a text file, split at spaces; the last column may hold some."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
-    for place, line in enumerate(lines[skip:], start=skip + 1):
+    for place, line in enumerate(text(file).splitlines()[skip:], start=skip + 1):
         row = line.split(maxsplit=columns - 1)
         if row and len(row) != columns:
             raise UserError(f"{file}, line {place}: expected {columns} columns, found {line[:80]!r}")
@@ -272,21 +304,26 @@ def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
             yield [word.strip() for word in row]
 
 
-def number(text: str, file: Path) -> int:
-    if not text.isdecimal():
-        raise UserError(f"{file}: {text!r} is not a class id")
-    return int(text)
+def text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {file}: {getattr(error, 'strerror', 'it is not UTF-8 text')}") from None
 
 
-def annotations(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a Matlab struct array called `annotations`."""
+def number(word: str, file: Path) -> int:
+    if not word.isdecimal():
+        raise UserError(f"{file}: {word!r} is not a class id")
+    return int(word)
+
+
+def annotations(file: Path, *fields: str) -> list[dict[str, Any]]:
+    """These fields of the rows of a Matlab struct array called `annotations`."""
     from scipy.io import loadmat
 
     try:
-        rows = loadmat(file, squeeze_me=True)["annotations"]
-        for row in rows:
-            yield {name: row[name] for name in rows.dtype.names}
-    except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+        return [{name: row[name] for name in fields} for row in loadmat(file, squeeze_me=True)["annotations"]]
+    except Exception as error:  # scipy has no common one for files that are damaged or something else
         raise UserError(f"{file} is not the annotation file of Cars196: {error}") from None
 
 

@@ -128,7 +128,7 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
             cite=group[0].cite,
             seeds=len(group),
             cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
-            notes=_differences(group[0], usual),
+            notes=_notes(group[0], usual),
         )
         for group in groups
     )
@@ -162,6 +162,13 @@ def _usual(groups: list[list[Result]]) -> dict[str, Any]:
     """The value most losses have for each setting they ought to share."""
     trials = [group[0].trial for group in groups if group[0].trial.loss != BASELINE]
     return {name: Counter(getattr(t, name) for t in trials).most_common(1)[0][0] for name in SHARED} if trials else {}
+
+
+def _notes(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader has to know of a row: a choice made on test classes, settings that the others do not have."""
+    leaked = ("Its epoch was chosen on test classes.",) if result.trial.checkpoint == "best-test" else ()
+    different = _differences(result, usual)
+    return leaked + ((f"Otherwise than the rest: {'; '.join(different)}.",) if different else ())
 
 
 def _differences(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
@@ -273,7 +280,7 @@ def _footnotes(table: Table) -> tuple[list[str], list[str]]:
     for row in table.rows:
         marks.append(f"[{len(notes) + 1}]" if row.notes else "")
         if row.notes:
-            notes.append(f"[{len(notes) + 1}] Otherwise than the rest: {'; '.join(row.notes)}.")
+            notes.append(f"[{len(notes) + 1}] {' '.join(row.notes)}")
     return marks, notes
 
 

@@ -6,6 +6,7 @@ are stored smaller than they are used: those alone are resized here.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,13 +23,10 @@ TRIES = 10  # of a resized crop that does not fit, before it is the largest that
 def plain(images: Images, which: Tensor, trial: Trial) -> Tensor:
     """The centre crop: how every image is evaluated. (n, 3, crop, crop), uint8, or float in 0..1 where it had to be
     resized."""
-    side = images.square
-    if side is None or side == trial.resize:
+    if images.square in (None, trial.resize):
         return channels_first(images.centre(which, trial.crop))
-    whole = to_float(channels_first(images.centre(which, side)))
-    resized = F.interpolate(whole, size=(trial.resize, trial.resize), mode="bilinear", antialias=True)
     edge = round((trial.resize - trial.crop) / 2)
-    return resized[:, :, edge : edge + trial.crop, edge : edge + trial.crop]
+    return enlarged(images, which, trial)[:, :, edge : edge + trial.crop, edge : edge + trial.crop]
 
 
 def augmented(images: Images, which: Tensor, trial: Trial, augment: str, generator: torch.Generator) -> Tensor:
@@ -40,9 +38,16 @@ def augmented(images: Images, which: Tensor, trial: Trial, augment: str, generat
         assert side is not None
         return drawings(to_float(channels_first(images.centre(which, side))), trial.resize, trial.crop, generator)
     pick = cropped if augment == "crop" else resized_crops
-    batch = pick(images, which, trial, generator)
-    flipped = torch.rand(len(which), 1, 1, 1, generator=generator) < 0.5
-    return torch.where(flipped, batch.flip(3), batch)
+    return channels_first(
+        flip(pick(images, which, trial, generator), torch.rand(len(which), generator=generator) < 0.5)
+    )
+
+
+def flip(pixels: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen ones (n,) of the images (n, h, w, 3), mirrored in place."""
+    for place in chosen.nonzero().flatten().tolist():  # eight times as fast as torch.where over the whole batch
+        pixels[place] = pixels[place].flip(1)
+    return pixels
 
 
 def channels_first(pixels: Tensor) -> Tensor:
@@ -55,13 +60,25 @@ def to_float(batch: Tensor) -> Tensor:
     return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
 
+def enlarged(images: Images, which: Tensor, trial: Trial) -> Tensor:
+    """Embedded images at the size the trial wants, (n, 3, resize, resize), float in 0..1."""
+    assert images.square is not None
+    whole = to_float(channels_first(images.centre(which, images.square)))
+    return F.interpolate(whole, size=(trial.resize, trial.resize), mode="bilinear", antialias=True)
+
+
 def cropped(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:
-    """A crop x crop window of each image, anywhere."""
-    top, left = (
-        (torch.rand(len(which), generator=generator) * (torch.from_numpy(side[which.numpy()]) - trial.crop + 1)).long()
-        for side in images.sides
-    )
-    return channels_first(images.crop(which, trial.crop, top, left))
+    """A crop x crop window of each image, anywhere. (n, crop, crop, 3)."""
+
+    def anywhere(sides: np.ndarray | int) -> Tensor:
+        return (torch.rand(len(which), generator=generator) * torch.as_tensor(sides - trial.crop + 1)).long()
+
+    if images.square in (None, trial.resize):
+        top, left = (anywhere(side[which.numpy()]) for side in images.sides)
+        return images.crop(which, trial.crop, top, left)
+    rows, columns = (anywhere(trial.resize)[:, None] + torch.arange(trial.crop) for _ in images.sides)
+    whole = enlarged(images, which, trial)
+    return whole[torch.arange(len(which))[:, None, None], :, rows[:, :, None], columns[:, None, :]]
 
 
 def resized_crops(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:
@@ -69,10 +86,12 @@ def resized_crops(images: Images, which: Tensor, trial: Trial, generator: torch.
     heights, widths = (torch.from_numpy(side[which.numpy()]) for side in images.sides)
     boxes = draw_boxes(heights, widths, trial.crop_scale, generator).tolist()
     size = [trial.crop, trial.crop]
-    batch = torch.empty(len(boxes), trial.crop, trial.crop, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-    for place, (number, box) in enumerate(zip(which.tolist(), boxes, strict=True)):
-        whole = images.one(number).permute(2, 0, 1)
-        batch[place] = v2.resized_crop(whole, *box, size=size, interpolation=InterpolationMode.BILINEAR, antialias=True)
+    batch = torch.empty(len(boxes), *size, 3, dtype=torch.uint8)
+    for place, (number, (top, left, height, width)) in enumerate(zip(which.tolist(), boxes, strict=True)):
+        # v2.resized_crop in two steps: a window that lies in one piece is resized in half the time
+        window = images.one(number)[top : top + height, left : left + width].contiguous().permute(2, 0, 1)
+        cut = v2.resize(window, size, interpolation=InterpolationMode.BILINEAR, antialias=True)
+        batch[place] = cut.permute(1, 2, 0)
     return batch
 
 

@@ -54,6 +54,14 @@ def test_the_best_is_bold_and_only_the_best() -> None:
     assert "| Triplet           |     60.0 |" in text
 
 
+def test_a_row_whose_epoch_was_chosen_on_test_classes_is_marked_even_where_all_are() -> None:
+    leaked = [replace(one, trial=replace(one.trial, checkpoint="best-test")) for one in USUAL[:2]]
+    for form in (tables.markdown, tables.latex):
+        text = form(tables.build([*leaked, *USUAL[2:]])[0])
+        assert text.count("Its epoch was chosen on test classes.") == 2
+    assert "test classes." not in "".join(tables.build(USUAL)[0].rows[0].notes)
+
+
 def test_protocols_and_backbones_never_share_a_table_but_pixels_accompany_each() -> None:
     results = [
         *USUAL,

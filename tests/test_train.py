@@ -17,6 +17,7 @@ from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Res
 from harness.storage import Storage
 from losses.base import Loss
 
+MEASURE = train.measure
 FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
 
 
@@ -262,6 +263,105 @@ def test_one_cycle_rises_to_the_rate_and_falls_to_nothing(small: Path) -> None:
     peak = seen.index(max(seen))
     assert seen[:peak] == sorted(seen[:peak])
     assert seen[peak:] == sorted(seen[peak:], reverse=True)
+
+
+def test_reloads_set_the_rate_to_a_tenth_once(small: Path) -> None:
+    seen = schedule(trial(schedule="reloads", checkpoint="best-test", drops=(1, 3), epochs=4, lr=1e-2))
+    steps = len(seen) // 4
+    assert seen[steps - 1] == pytest.approx(1e-2)
+    assert seen[steps] == seen[3 * steps] == seen[-1] == pytest.approx(1e-3)
+
+
+# --- the best epoch on the held-out classes, as the released code has it ---
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """The held-out R@1 after each epoch is what the script says; the networks are real."""
+    rest = iter(scores)
+    monkeypatch.setattr(train, "measure", lambda *a: {**MEASURE(*a), "R@1": next(rest)})
+
+
+def kept_states(one: Trial, folder: Path) -> list[dict[str, torch.Tensor]]:
+    """The network after each epoch, from its checkpoints."""
+    states = []
+    running = train.run(Job(one, blobs(), str(folder), threads=1, keep_weights=True))
+    for event in running:
+        if event.closes_epoch and event.stage == "train":
+            states.append(loop.Checkpoint.read(Storage(str(folder)), one).state["model"])
+    return states
+
+
+def test_best_test_ends_with_the_network_of_the_best_epoch(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = trial(epochs=4, checkpoint="best-test", schedule="drops", lr=1e-2)
+    scripted(monkeypatch, [0.1, 0.6, 0.6, 0.3])
+    states = kept_states(one, tmp_path)
+    final = load_file(tmp_path / "weights" / f"{one.id}.safetensors")
+    assert all(torch.equal(final[name], states[1][name]) for name in final)  # the first of the two best
+    assert not all(torch.equal(final[name], states[3][name]) for name in final)
+
+
+def test_best_test_records_what_it_chose_on_and_last_looks_at_nothing(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [0.1, 0.6])
+    chosen, _ = run(trial(epochs=2, checkpoint="best-test"), tmp_path)
+    assert [row["R@1"] for row in chosen.curve] == [0.1, 0.6]
+    monkeypatch.setattr(train, "measure", lambda *_: pytest.fail("looked at the held-out classes"))
+    last, _ = run(trial(epochs=2), tmp_path)
+    assert all("R@1" not in row for row in last.curve)
+
+
+def test_reloads_go_on_from_the_best_network(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epoch 3 after a reload of epoch 1's network: a run whose epoch 2 leaves no trace but the optimizer's moments."""
+    began: list[dict[str, torch.Tensor]] = []
+    real = loop.load
+
+    def spy(bench: loop.Bench, *more: Any) -> Any:
+        began.append({name: value.clone() for name, value in bench.model.state_dict().items()})
+        return real(bench, *more)
+
+    monkeypatch.setattr(loop, "load", spy)
+    scripted(monkeypatch, [0.9, 0.2, 0.3])
+    one = trial(epochs=3, checkpoint="best-test", schedule="reloads", drops=(2,), lr=1e-2)
+    states = kept_states(one, tmp_path)
+    assert all(torch.equal(began[2][name], states[0][name]) for name in states[0])
+    assert not all(torch.equal(began[2][name], states[1][name]) for name in states[1])
+
+
+def test_a_reloading_trial_goes_on_from_its_checkpoint_with_the_same_bits(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = trial(epochs=4, checkpoint="best-test", schedule="reloads", drops=(2,), lr=1e-2)
+    scores = [0.5, 0.2, 0.4, 0.1]
+    scripted(monkeypatch, scores)
+    whole, _ = run(one, tmp_path / "whole")
+    scripted(monkeypatch, scores[:2])
+    running = train.run(Job(one, blobs(), str(tmp_path / "cut"), threads=1))
+    for event in running:
+        if event.closes_epoch and event.epoch == 2:
+            break
+    running.close()
+    scripted(monkeypatch, scores[2:])
+    resumed, _ = run(one, tmp_path / "cut")
+    assert resumed.metrics == whole.metrics
+    assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "has"),
+    [
+        ("adam", torch.optim.Adam, {"eps": 1e-8}),
+        ("radam", torch.optim.RAdam, {"decoupled_weight_decay": True}),
+        ("rmsprop", torch.optim.RMSprop, {"momentum": 0.9}),
+    ],
+)
+def test_the_optimizer_is_the_trials(small: Path, name: str, kind: type, has: dict[str, Any]) -> None:
+    bench, loss = set_up(trial(optimizer=name, weight_decay=0.5))
+    made = loop.make_optimizer(bench, train.main_stage(bench, loss))
+    assert type(made) is kind
+    assert all(group["weight_decay"] == 0.5 and has.items() <= group.items() for group in made.param_groups)
 
 
 # --- networks ---

@@ -1,6 +1,5 @@
 """`harness data`: check, download and cache datasets."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -9,15 +8,13 @@ from typing import Annotated
 import typer
 
 from harness import config
-from harness.cli.app import DATA_ROOT, DataRootOption, app
+from harness.cli.app import DATA_ROOT, DataRootOption, app, report
 from harness.spec import UserError
 
 data = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, download and cache datasets.")
 cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The decoded images that trials share.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub")
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
-
-SHOWN = 20  # bad images named, before the rest is counted
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|PATH", help="A dataset as --dataset of run takes it.")]
 
@@ -47,7 +44,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         embedded(dataset)
         print(f"{dataset.name}: it comes with the package and is whole")
         return
-    found = listing.read(dataset, data_root)
+    found = listing.survey(dataset, data_root)
     with bar(f"opening {dataset.name}", len(found.paths)) as show:
         bad = dict(images.broken(found.folder, found.paths, show))
     counts = found.counts()
@@ -57,14 +54,14 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
     print(f"test: {counts['test_classes']} classes, {counts['test_images']} images{apart}")
     if not bad:
         print("every image can be read")
-        return
-    for path, why in list(bad.items())[:SHOWN]:
-        print(f"harness: {found.folder / path}: {why}", file=sys.stderr)
-    rest = f" ({len(bad) - SHOWN} more are not listed)" if len(bad) > SHOWN else ""
     again = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "put good copies there"
-    summary = f"{len(bad)} of {len(found.paths)} images cannot be read{rest}"
-    print(f"harness: {summary}; {again}, or run with --skip-bad-images", file=sys.stderr)
-    raise typer.Exit(1)
+    problems = [f"{found.folder / path}: {why}" for path, why in bad.items()]
+    if bad:
+        problems.append(
+            f"{len(bad)} of {len(found.paths)} images cannot be read; {again}, or run with --skip-bad-images"
+        )
+    problems += [f"{problem}; {again}" for problem in listing.miscounts(dataset, found)]
+    report(problems)
 
 
 @data.command(epilog="Example: harness data download cub --data-root ~/datasets")

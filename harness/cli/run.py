@@ -130,6 +130,8 @@ def run(
                     f"{option} {folder}: inside a Ray job the working directory is a temporary copy; "
                     "give an absolute path"
                 )
+        if config.dataset(dataset).layout != "embedded" and not data_root.is_absolute():
+            raise UserError(f"--data-root {data_root}: inside a Ray job, give an absolute path")
     asked = replace(
         ask(losses, dataset, protocol, trials, seeds, set_ or []),
         skip_bad_images=skip_bad_images,

@@ -1,0 +1,148 @@
+"""How fast images come out of the cache, against torchvision's ImageFolder + DataLoader, measured in one run.
+
+    python benchmarks/loading.py ~/datasets/CUB_200_2011/images
+    python benchmarks/loading.py ~/photos --images 3000
+
+Any folder of class folders will do. Both sides resize, crop, flip and give batches of floats; theirs decodes with PIL
+in two workers, ours reads what the first use has decoded. The two take turns, several times, and the ratio is of the
+medians. Then the share of a training step that waits for data, with EfficientNet-Lite0 at 128 px.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+import losses
+from harness import backbones, config, data, listing, loop, plan, train
+from harness.spec import Dataset, Experiment, Job, Trial
+
+WORKERS = 2
+ROUNDS = 3
+TARGET = 10.0
+WAITING = 0.03
+
+PIL = {
+    "crop": lambda trial: [v2.Resize((trial.resize, trial.resize)), v2.RandomCrop(trial.crop)],
+    "resized-crop": lambda trial: [
+        v2.Resize(trial.resize),
+        v2.RandomResizedCrop(trial.crop, scale=(trial.crop_scale, 1.0)),
+    ],
+}
+
+
+def a_trial(dataset: Dataset, **settings: object) -> Trial:
+    asked = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
+    return plan.final(asked, {})[0]
+
+
+def load(dataset: Dataset, trial: Trial) -> tuple[data.Images, float]:
+    """The images, and the seconds their first use took."""
+    begun = time.perf_counter()
+    loading = data.load(dataset, trial, "")
+    while True:
+        try:
+            next(loading)
+        except StopIteration as end:
+            return end.value, time.perf_counter() - begun
+
+
+def bench_of(trial: Trial, dataset: Dataset, images: data.Images) -> tuple[loop.Bench, loop.Stage]:
+    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, data.fold(images, dataset, "test"))
+    assert loss is not None
+    return bench, train.main_stage(bench, loss)
+
+
+def ours(bench: loop.Bench, stage: loop.Stage, count: int, epoch: int) -> float:
+    """Images per second."""
+    seen, begun = 0, time.perf_counter()
+    for batch, _ in loop.load(bench, stage, epoch):
+        seen += len(batch)
+        if seen >= count:
+            break
+    return seen / (time.perf_counter() - begun)
+
+
+def theirs(trial: Trial, folder: Path, count: int) -> float:
+    """Images per second, the start of the workers left out."""
+    steps = [*PIL[trial.augment](trial), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    dataset = ImageFolder(str(folder), v2.Compose(steps))
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[: count + 4 * 54]
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), 54, num_workers=WORKERS))
+    for _ in range(4):  # what was prefetched while nobody waited
+        next(batches)
+    seen, begun = 0, time.perf_counter()
+    for batch, _ in batches:
+        seen += len(batch)
+    return seen / (time.perf_counter() - begun)
+
+
+def waiting(bench: loop.Bench, stage: loop.Stage, steps: int) -> float:
+    """The share of a training step spent on getting its batch."""
+    optimizer = loop.make_optimizer(bench, stage)
+    bench.model.train()
+    fetching = computing = 0.0
+    batches = loop.load(bench, stage, 1)
+    for step in range(steps + 1):
+        begun = time.perf_counter()
+        batch, labels = next(batches)
+        ready = time.perf_counter()
+        optimizer.zero_grad()
+        stage.loss(bench.model(batch), labels).backward()
+        optimizer.step()
+        if step:  # the first one warms up
+            fetching += ready - begun
+            computing += time.perf_counter() - ready
+    return fetching / (fetching + computing)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a folder of class folders of images")
+    parser.add_argument("--images", type=int, default=1500, help="images of each measurement of the other side")
+    parser.add_argument("--steps", type=int, default=15, help="training steps timed")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ.setdefault("HARNESS_CACHE", scratch)
+        measure(arguments.folder, arguments.images, arguments.steps)
+
+
+def measure(folder: Path, count: int, steps: int) -> None:
+    dataset = listing.identify(replace(config.dataset(f"{folder.absolute()}"), name="benchmark"), Path())
+    n = dataset.train_images + dataset.test_images
+    print(f"{n} images of {folder}; {torch.get_num_threads()} torch threads here, {WORKERS} workers there\n")
+    for augment, aspect in (("crop", "square"), ("resized-crop", "kept")):
+        trial = a_trial(dataset, augment=augment, aspect=aspect, crop_scale=0.16)
+        images, seconds = load(dataset, trial)
+        bench, stage = bench_of(trial, dataset, images)
+        ours(bench, stage, count, 0)  # pages come into memory
+        speeds = [
+            (ours(bench, stage, 4 * count, epoch), theirs(trial, folder, count)) for epoch in range(1, ROUNDS + 1)
+        ]
+        mine, other = (statistics.median(side) for side in zip(*speeds, strict=True))
+        aim = f"  (aim: at least {TARGET:.0f}x)" if augment == "crop" else ""
+        print(f"{augment}, {trial.resize} -> {trial.crop} px: first use decoded everything in {seconds:.1f} s")
+        print(f"  ImageFolder + DataLoader {other:8.0f} images/s")
+        print(f"  from the cache           {mine:8.0f} images/s   {mine / other:.1f}x{aim}")
+        if augment == "crop":
+            share = waiting(bench, stage, steps)
+            print(f"  waiting for data: {share:.2%} of a step of {backbone(bench)}  (aim: under {WAITING:.0%})")
+
+
+def backbone(bench: loop.Bench) -> str:
+    assert isinstance(bench.model, backbones.Embedder)
+    return f"{bench.trial.backbone} with {losses.get(bench.trial.loss).title} at {bench.trial.crop} px"
+
+
+if __name__ == "__main__":
+    main()
