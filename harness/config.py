@@ -108,13 +108,24 @@ def protocol(name: str) -> Protocol:
 
 
 def loss(name: str) -> LossSpec:
-    """What a loss says of itself: a registered one (`-` stands for `_`), or ./mine.py:MyLoss. Imports torch."""
+    """What a loss says of itself: a registered one (`-` stands for `_`), ./mine.py:MyLoss, or pml:CircleLoss. Imports
+    torch."""
     if ".py:" in name:
         return _own_loss(name)
+    if name.startswith("pml:"):
+        try:
+            return _describe(name, losses.get(name))
+        except KeyError as error:
+            raise UserError(f"--losses {name}: {error.args[0]}") from None
     name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
-    return _describe(name, losses.get(name))
+    try:
+        return _describe(name, losses.get(name))
+    except Exception as error:
+        if name not in losses.plugins():  # ours are tested; anybody's may fail in any way
+            raise
+        raise UserError(f"the loss {name} of an installed package: {type(error).__name__}: {error}") from None
 
 
 def _own_loss(text: str) -> LossSpec:
@@ -142,15 +153,13 @@ def _describe(name: str, found: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
         if not isinstance(getattr(found, attribute, None), str):
             raise UserError(f"{found.__name__} has no {attribute}: write {attribute} = '...' in its class")
-    hints = typing.get_type_hints(found.__init__, include_extras=True)
     knobs = {}
-    for knob in inspect.signature(found.__init__).parameters.values():
+    for knob in inspect.signature(found.__init__, eval_str=True).parameters.values():
         if knob.kind is knob.KEYWORD_ONLY:
-            if knob.name not in hints or knob.default is knob.empty:
-                raise UserError(
-                    f"knob {knob.name} of {found.__name__} needs a type and a default: {knob.name}: float = 1.0"
-                )
-            knobs[knob.name] = Field.of(f"{name}.{knob.name}", hints[knob.name], knob.default)
+            if knob.annotation is knob.empty:
+                raise UserError(f"knob {knob.name} of {found.__name__} needs a type: {knob.name}: float = 1.0")
+            default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
+            knobs[knob.name] = Field.of(f"{name}.{knob.name}", knob.annotation, default)
     return LossSpec(name, found.title, found.cite, found.version, knobs, found.space)
 
 

@@ -96,6 +96,9 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]
     layers.append(experiment.knobs.get(loss.name, {}))
     knobs = {name: value for layer in layers for name, value in layer.items() if name in loss.knobs}
+    for name, value in knobs.items():
+        if value is None and not loss.knobs[name].optional:
+            raise UserError(f"{loss.name}.{name} has no default: --set {loss.name}.{name}=...")
     settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in TUNABLE}
     return _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
 

@@ -249,8 +249,8 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What people see: group-emoji-val0-1f2e3d4c5b6a."""
-        what = self.backbone if self.loss == "none" else self.loss
+        """What people see, and files are called: group-emoji-val0-1f2e3d4c5b6a."""
+        what = self.backbone if self.loss == "none" else self.loss.replace(":", "-")
         return f"{what}-{self.dataset}-{self.fold}-{self.id}"
 
     def to_json(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Store:
 
     def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
         """Of a trial; an ensemble of such trials has an id of its own."""
-        return self.root / FOLDERS[kind] / trial.dataset / trial.loss / f"{id or trial.id}.json"
+        return self.root / FOLDERS[kind] / trial.dataset / trial.loss.replace(":", "-") / f"{id or trial.id}.json"
 
     def put(self, result: Result, *, replace: bool = False) -> bool:
         """Write a result; False if its id was there already, which keeps the one that is."""

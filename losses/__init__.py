@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import sys
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,13 +15,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from losses.base import Loss
 
-_NOT_LOSSES = {"__init__", "base", "space"}
+_NOT_LOSSES = {"__init__", "base", "contract", "pml", "space"}
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every registered loss, alphabetically."""
-    return tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem not in _NOT_LOSSES))
+    """Every registered loss, alphabetically: the folder's, and those of installed packages."""
+    own = {file.stem for file in Path(__file__).parent.glob("*.py")} - _NOT_LOSSES
+    return tuple(sorted({*own, *plugins()}))
+
+
+@cache
+def plugins() -> dict[str, EntryPoint]:
+    """Losses of installed packages: entry points of the group `harness.losses`. The folder's names are taken."""
+    folder = Path(__file__).parent
+    found = entry_points(group="harness.losses")
+    return {one.name: one for one in found if not (folder / f"{one.name}.py").exists()}
+
+
+def _plugin(name: str) -> "type[Loss]":
+    from losses.base import Loss
+
+    found = plugins()[name].load()
+    if not (isinstance(found, type) and issubclass(found, Loss)):
+        raise KeyError(f"the entry point {name!r} of {plugins()[name].value} is not a Loss")
+    return found
 
 
 def get(name: str, source: str = "") -> "type[Loss]":
@@ -32,8 +51,14 @@ def get(name: str, source: str = "") -> "type[Loss]":
 
     if source:
         return _from_source(name, source)
+    if name.startswith("pml:"):
+        from losses.pml import bridge
+
+        return bridge(name.removeprefix("pml:"))
     if name not in names():
         raise KeyError(f"no loss named {name!r}; known: {', '.join(names())}")
+    if name in plugins():
+        return _plugin(name)
     module = importlib.import_module(f"losses.{name}")
     (found,) = (
         item

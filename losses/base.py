@@ -1,13 +1,28 @@
 """The contract of a loss, and the little geometry that several of them share."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.space import Choice, Count, Positive, Range
+from losses.space import AtLeast, Choice, Count, Positive, Range
 
-__all__ = ["Choice", "Count", "Loss", "Positive", "Range", "squared_distances", "unit"]
+__all__ = [
+    "AtLeast",
+    "Choice",
+    "Count",
+    "Loss",
+    "Positive",
+    "Range",
+    "cosines",
+    "distances",
+    "gram",
+    "log_one_plus_sum",
+    "log_sum_exp_of_others",
+    "squared_distances",
+    "unit",
+]
 
 
 class Loss(nn.Module):
@@ -21,8 +36,11 @@ class Loss(nn.Module):
 
     title: ClassVar[str]
     cite: ClassVar[str]
-    version: ClassVar[int] = 1  # raised by a change that alters the loss's numbers
+    version: ClassVar[int | str] = 1  # raised by a change that alters the loss's numbers
     space: ClassVar[dict[str, Range | Choice]] = {}  # what random search may vary
+    non_negative: ClassVar[bool] = True
+    dim_below_batch: ClassVar[bool] = False  # it refuses a batch of no more images than dimensions
+    exact: ClassVar[dict[str, Any]] = {}  # knobs with which the gradient is its value's, where by design it is not
 
     lr_factor: float = 1.0  # learning rate of what the loss owns, relative to the head's
 
@@ -50,9 +68,58 @@ def unit(x: Tensor) -> Tensor:
     return torch.where(alive, scaled * torch.where(alive, squared, 1).rsqrt(), 0)
 
 
-def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared Euclidean distances of the rows of a (n, d) and b (m, d), as (n, m).
+def cosines(x: Tensor, w: Tensor) -> Tensor:
+    """Cosine similarities of the rows of x (n, d) and of the parameters w (m, d), as (n, m); 0 for a row of zeros.
 
-    By differences, not by |a|^2 + |b|^2 - 2ab: equal rows are at distance 0 exactly, with gradient 0.
+    Products of raw w, divided by its lengths: no second copy of what may be 11,318 x 512.
     """
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+    lengths = w.norm(dim=1)
+    return unit(x) @ w.T * lengths.masked_fill(lengths == 0, torch.inf).reciprocal()
+
+
+def gram(x: Tensor) -> Tensor:
+    """x x^T, with one matrix product to go back instead of two: a transpose brings the other half of the gradient."""
+    half = x @ x.detach().T
+    return half + (half.T - half.detach())
+
+
+def squared_distances(x: Tensor) -> Tensor:
+    """Squared Euclidean distances of the rows of x (n, d), as (n, n), by one matrix product: at 512 x 512 some 15 times
+    faster than by differences.
+
+    Rows nearer than the product's rounding error are at distance 0 with gradient 0. Moving the origin into the batch
+    changes no distance and keeps that error small.
+    """
+    x = x - x.detach().mean(dim=0)
+    lengths = x.square().sum(dim=1)
+    both = lengths[:, None] + lengths
+    squared = both - 2 * gram(x)
+    equal = squared.detach() <= 8 * torch.finfo(x.dtype).eps * both.detach()  # false of a NaN: it has to be seen
+    return squared.masked_fill(equal.fill_diagonal_(True), 0)
+
+
+def distances(x: Tensor) -> Tensor:
+    """Euclidean distances of the rows of x (n, d), as (n, n); the gradient at distance 0 is 0."""
+    squared = squared_distances(x)
+    equal = squared.detach() == 0
+    return squared.masked_fill(equal, 1).sqrt().masked_fill(equal, 0)
+
+
+def log_one_plus_sum(exponents: Tensor, of: Tensor) -> Tensor:
+    """log(1 + sum of e^exponents) over the true entries of each row of `of`; 0 for a row without any.
+
+    As minus the log-softmax of a 0 put before them: the 1 keeps an empty row's gradient from being 0/0, and unlike
+    logsumexp it does not slow down where an exponential vanishes.
+    """
+    return -F.pad(exponents.masked_fill(~of, -torch.inf), (1, 0)).log_softmax(dim=1)[:, 0]
+
+
+def log_sum_exp_of_others(values: Tensor, same: Tensor) -> Tensor:
+    """log of the sum of exp(values) along each row over samples of other classes, (n,); very low where there are none.
+
+    A term below exp(-40), 4e-18, of the row's largest counts as that much and gets no gradient: exponentials and
+    products that are subnormal numbers are many times slower on a CPU.
+    """
+    largest = values.detach().masked_fill(same, torch.finfo(values.dtype).min).amax(dim=1, keepdim=True)
+    terms = (values - largest).masked_fill(same, -40).clamp_min(-40).exp()
+    return terms.sum(dim=1).log() + largest.squeeze(1)

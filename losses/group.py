@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Choice, Count, Loss, Positive, Range, squared_distances, unit
-from losses.space import AtLeast
+from losses.base import AtLeast, Choice, Count, Loss, Positive, Range, squared_distances, unit
 
 EPS = 1e-12  # the released code's floor inside the logarithm
 
@@ -135,7 +134,7 @@ def centred(x: Tensor) -> Tensor:
 
 def gaussian(x: Tensor) -> Tensor:
     """exp(-d2 / s), s the mean squared distance of distinct samples."""
-    distances = squared_distances(x, x)
+    distances = squared_distances(x)
     n = len(x)
     spread = distances.sum() / max(n * (n - 1), 1)
     return torch.exp(-distances / torch.where(spread > 0, spread, 1))

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Loss, Positive, Range, unit
+from losses.base import Loss, Positive, Range, cosines
 
 
 class NormalizedSoftmax(Loss):
@@ -26,5 +26,4 @@ class NormalizedSoftmax(Loss):
         self.classifier = nn.Linear(dim, num_classes, bias=False)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosines = unit(embeddings) @ unit(self.classifier.weight).T
-        return F.cross_entropy(cosines / self.temperature, labels)
+        return F.cross_entropy(cosines(embeddings, self.classifier.weight) / self.temperature, labels)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from losses.base import Loss, Positive, Range, squared_distances, unit
+from losses.base import Loss, Positive, Range, cosines
 
 
 class ProxyNCA(Loss):
@@ -20,6 +20,7 @@ class ProxyNCA(Loss):
 
     title = "Proxy-NCA"
     cite = "Movshovitz-Attias et al., ICCV 2017"
+    non_negative = False
     space = {"scale": Range(1.0, 10.0, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
     def __init__(
@@ -38,7 +39,8 @@ class ProxyNCA(Loss):
         self.proxies = nn.Parameter(torch.randn(num_classes, dim) / dim**0.5)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        distances = squared_distances(self.scale * unit(embeddings), self.proxy_scale * unit(self.proxies))
-        own = torch.zeros_like(distances, dtype=torch.bool).scatter_(1, labels[:, None], True)
-        others = (-distances).masked_fill(own, -torch.inf).logsumexp(dim=1)
-        return (distances.gather(1, labels[:, None]).squeeze(1) + others).mean()
+        # -d2 of vectors of fixed length is 2 x.p less a constant, which the fraction does not see
+        closeness = 2 * self.scale * self.proxy_scale * cosines(embeddings, self.proxies)
+        right = labels[:, None]
+        others = closeness.scatter(1, right, -torch.inf).logsumexp(dim=1)
+        return (others - closeness.gather(1, right).squeeze(1)).mean()

@@ -144,7 +144,23 @@ def test_version_and_python_m(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("tables",), ("ls",), ("show",), ("rm",), ("import",), ("status",), ("embed",)]
+    "command",
+    [
+        *(
+            (),
+            ("run",),
+            ("tables",),
+            ("ls",),
+            ("show",),
+            ("rm",),
+            ("import",),
+            ("status",),
+            ("embed",),
+            ("check-loss",),
+        ),
+        *(("data",), ("data", "check"), ("data", "download"), ("data", "cache"), ("data", "cache", "ls")),
+        ("data", "cache", "rm"),
+    ],
 )
 def test_every_command_has_help_with_an_example(harness: Harness, command: tuple[str, ...]) -> None:
     said = harness(*command, "--help")

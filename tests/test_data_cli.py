@@ -37,9 +37,9 @@ manual = "https://example.org/{layout}, unpack it"
 def draw(file: Path, label: int) -> None:
     """A small photograph: stripes that its class decides, and noise."""
     rng = np.random.default_rng(int(hashlib.sha256(str(file.name).encode()).hexdigest()[:8], 16))
-    stripes = np.random.default_rng(label).integers(0, 2, (24, 1, 3)) * 150
+    stripes = np.random.default_rng(label).integers(0, 2, (24, 1, 3)) * 30
     file.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.clip(stripes + rng.normal(50, 30, (24, 28, 3)), 0, 255).astype(np.uint8)
+    pixels = np.clip(stripes + rng.normal(100, 60, (24, 28, 3)), 0, 255).astype(np.uint8)
     Image.fromarray(pixels).save(file, "JPEG")
 
 
@@ -131,6 +131,7 @@ def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tm
     embeddings, labels, queries = kept["embeddings"].double(), kept["labels"].tolist(), kept["queries"].tolist()
     assert (len(labels), sum(queries)) == (40, 15)
     gallery = [index for index in range(40) if not queries[index]]
+    assert 0 < one["metrics"]["R@1"] < 1  # else the comparison shows nothing
     ranked = {index: nearest_first(embeddings, index, gallery) for index in range(40) if queries[index]}
     for k in (1, 2, 5):
         hits = [any(labels[near] == labels[query] for near in order[:k]) for query, order in ranked.items()]

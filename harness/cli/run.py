@@ -53,7 +53,11 @@ class Keep(StrEnum):
 def run(
     losses: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Losses, comma-separated; ./mine.py:MyLoss for your own; none: baselines."),
+        typer.Option(
+            metavar="NAMES",
+            help="Comma-separated; see: harness ls losses. ./mine.py:MyLoss for your own, pml:CircleLoss for "
+            "pytorch-metric-learning's; all; none: only the baselines.",
+        ),
     ] = CORE,
     dataset: Annotated[
         str,
@@ -270,6 +274,10 @@ def choose_losses(text: str) -> tuple[LossSpec, ...]:
         raise UserError("--losses: name at least one, or none for the baselines alone")
     if names == [plan.BASELINE]:
         return ()
+    if names == ["all"]:
+        from losses import names as registered
+
+        names = list(registered())
     chosen = {spec.name: spec for spec in map(config.loss, names)}
     for spec in map(config.loss, names):
         if spec.source != chosen[spec.name].source:

@@ -1,6 +1,7 @@
 """The commands that read and keep the store: tables, ls, show, rm, import, status."""
 
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -80,7 +81,7 @@ def ls(
     headers: Sequence[str]
     rows: list[list[Any]]
     if kind is Kind.losses:
-        headers, rows = ["name", "title", "paper", "knobs"], list(loss_rows())
+        headers, rows = ["name", "title", "paper", "year", "knobs"], list(loss_rows())
     elif kind is Kind.datasets:
         headers = ["name", "classes", "images", "protocol", "what"]
         rows = [
@@ -124,7 +125,9 @@ def loss_rows() -> Iterable[list[str]]:
 
     for spec in map(config.loss, losses.names()):
         knobs = " ".join(f"{name}={plan.written(knob.default)}" for name, knob in spec.knobs.items())
-        yield [spec.name, spec.title, spec.cite, knobs]
+        year = re.search(r" ((?:19|20)\d\d)\b", spec.cite)
+        paper = spec.cite.replace(year[0], "", 1) if year else spec.cite
+        yield [spec.name, spec.title, paper, year[1] if year else "", knobs]
 
 
 @app.command(epilog="Example: harness show 1f2e3d")

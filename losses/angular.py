@@ -1,0 +1,53 @@
+"""Angular loss: the angle at the negative of a triangle, with N-pairs beside it."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from losses.base import Loss, Positive, Range, gram, unit
+from losses.n_pairs import positives, tuplets
+
+STEEPEST = 70.0  # degrees; up to here the sums of exponentials keep float32's precision whatever the embeddings
+
+
+class Angular(Loss):
+    """N-pairs plus the angular loss (Wang et al., section 3.3, the batch forms and their sum).
+
+    L = L_npair + weight * L_ang, each a mean over ordered pairs (a, p) of one class, unit-length embeddings:
+    L_ang   = log( 1 + sum over n of exp(4 t (x_a + x_p).x_n - 2 (1 + t) x_a.x_p) ),  t = tan^2(alpha),
+    L_npair = log( 1 + sum over n of exp(x_a.x_n - x_a.x_p) ),
+    n all samples of other classes. The paper draws two images a class, so that an anchor has one positive; here it has
+    all of them in turn. alpha is in degrees: 36 to 55 in the paper. A batch without pairs or negatives gives 0.
+
+    exp(4 t (x_a + x_p).x_n) is a product of a factor of (a, n) and one of (p, n), so the sums over n of all pairs are
+    one matrix product: memory grows with n^2, never with the number of triplets.
+
+    pytorch-metric-learning's AngularLoss (2.x) is L_ang alone, at 40 degrees, with negatives of raw length.
+    """
+
+    title = "Angular"
+    cite = "Wang et al., ICCV 2017"
+    space = {"alpha": Range(36.0, 55.0), "weight": Range(0.5, 8.0, log=True)}
+
+    def __init__(self, num_classes: int, dim: int, *, alpha: Positive = 45.0, weight: Positive = 2.0) -> None:
+        super().__init__(num_classes, dim)
+        if not 0 < alpha <= STEEPEST:
+            raise ValueError(f"angular.alpha={alpha}: allowed is an angle above 0 and up to {STEEPEST:g} degrees")
+        self.alpha = alpha
+        self.weight = weight
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        similarities = gram(unit(embeddings))
+        same = labels[:, None] == labels
+        return tuplets(similarities, same) + self.weight * self.angles(similarities, same)
+
+    def angles(self, similarities: Tensor, same: Tensor) -> Tensor:
+        """L_ang from cosine similarities; both (n, n)."""
+        t = math.tan(math.radians(self.alpha)) ** 2
+        largest = similarities.detach().masked_fill(same, -1).amax(dim=1)
+        factors = torch.exp(4 * t * (similarities - largest[:, None])).masked_fill(same, 0)
+        a, p = positives(same & ~same.all(dim=1))
+        sums = gram(factors)[a, p].log() + 4 * t * (largest[a] + largest[p])
+        return F.softplus(sums - 2 * (1 + t) * similarities[a, p], threshold=40).sum() / max(len(a), 1)

@@ -1,0 +1,60 @@
+"""ArcFace: cross-entropy of angles to the classes, with a margin added to the right one."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from losses.base import Loss, Positive, Range, cosines
+
+
+class ArcFace(Loss):
+    """Additive angular margin (Deng et al., eq. 3).
+
+    L = -log( e^(scale cos(theta_y + margin)) / (e^(scale cos(theta_y + margin)) + sum over c != y of e^(scale cos
+    theta_c)) ),  theta_c the angle between the embedding and the weight vector of class c, margin in radians.
+
+    cos(theta + m) = cos theta cos m - sin theta sin m, without an arc cosine; where rounding hides sin theta it is 0
+    and has no gradient. Beyond theta = pi - m, where cos(theta + m) would rise again, it is cos theta - m sin m, as in
+    the released code (a later version of which lets it rise) and in pytorch-metric-learning. The paper's scale 64 is
+    tuned for faces. pytorch-metric-learning's ArcFaceLoss (2.x) is the same formula; its margin is in degrees, 28.6 by
+    default (0.499 radians), and its gradient is infinite at an angle of 0.
+    """
+
+    title = "ArcFace"
+    cite = "Deng et al., CVPR 2019"
+    space = {
+        "scale": Range(8.0, 128.0, log=True),
+        "margin": Range(0.05, 1.0),
+        "lr_factor": Range(1.0, 100.0, log=True),
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        scale: Positive = 64.0,
+        margin: Positive = 0.5,
+        lr_factor: Positive = 1.0,
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.scale = scale
+        self.margin = margin
+        self.lr_factor = lr_factor
+        self.classifier = nn.Linear(dim, num_classes, bias=False)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine = cosines(embeddings, self.classifier.weight)
+        right = labels[:, None]
+        harder = cosine.scatter(1, right, self.add_margin(cosine.gather(1, right)))
+        return F.cross_entropy(self.scale * harder, labels)
+
+    def add_margin(self, cosine: Tensor) -> Tensor:
+        """cos(theta + margin) of cos theta."""
+        square = 1 - cosine.square()
+        hidden = square <= 8 * torch.finfo(cosine.dtype).eps
+        sine = square.masked_fill(hidden, 1).sqrt().masked_fill(hidden, 0)
+        added = math.cos(self.margin) * cosine - math.sin(self.margin) * sine
+        return torch.where(cosine > -math.cos(self.margin), added, cosine - self.margin * math.sin(self.margin))

@@ -1,0 +1,254 @@
+"""What every loss promises, as checks that run on any Loss class: CHECKS maps what is promised to its check.
+
+A check takes the class and raises, with words, where the promise is broken. The tests run them on every registered
+loss, `harness check-loss` on anybody's. Random draws (anchors, sampled negatives) come from torch's global generator,
+which is seeded before each call.
+"""
+
+import copy
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from losses.base import Loss, unit
+
+CLASSES, DIM = 6, 5
+SEED = 7
+MANY_CLASSES = 11_318  # of Stanford Online Products
+MANY_DIM, MANY_IMAGES = 512, 60
+
+
+def make(loss: type[Loss], dtype: torch.dtype = torch.float32, **knobs: Any) -> Loss:
+    torch.manual_seed(0)
+    return loss(CLASSES, DIM, **knobs).to(dtype)
+
+
+def value_of(loss: Loss, x: Tensor, y: Tensor, seed: int = SEED) -> Tensor:
+    torch.manual_seed(seed)
+    return loss(x, y)
+
+
+def value_and_gradient(loss: Loss, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    value = value_of(loss, x, y)
+    value.backward()
+    # a loss may not use the embeddings at all where a batch gives it nothing to compare
+    return value.detach(), x.grad if x.grad is not None else torch.zeros_like(x)
+
+
+def usual(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Four classes of two images."""
+    x = torch.randn(8, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    return x, torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+
+
+def batches() -> dict[str, tuple[Tensor, Tensor]]:
+    """The usual one, and every way a batch can be degenerate."""
+    x, y = usual()
+    holes = x.clone()
+    holes[[0, 3, 4]] = 0
+    return {
+        "a usual batch": (x, y),
+        "one class": (x, torch.zeros_like(y)),
+        "one image of a class": (x, torch.tensor([0, 0, 1, 1, 2, 2, 3, 4])),
+        "every image alone": (x[:CLASSES], torch.arange(CLASSES)),
+        "a single image": (x[:1], y[:1]),
+        "identical embeddings": (x[:1].expand(8, DIM).clone(), y),
+        "rows of zeros": (holes, y),
+        "nothing but zeros": (torch.zeros_like(x), y),
+        "constant rows": (torch.full_like(x, 0.1), y),
+        "embeddings of length 1e15": (x * 1e15, y),
+        "embeddings of length 1e-15": (x * 1e-15, y),
+        "classes not seen before": (x, torch.tensor([4, 4, 5, 5, 4, 4, 5, 5])),
+    }
+
+
+def says_what_it_is(loss: type[Loss]) -> None:
+    for attribute in ("title", "cite"):
+        assert isinstance(getattr(loss, attribute, None), str), f"it has no {attribute}"
+    assert loss.__doc__, "it has no docstring: the formula belongs there"
+
+
+def searches_where_it_may(loss: type[Loss]) -> None:
+    for knob, where in loss.space.items():
+        for seed in range(10):
+            drawn: dict[str, Any] = {knob: where.sample(random.Random(seed))}
+            value = value_of(make(loss, torch.float32, **drawn), *usual())
+            assert value.isfinite(), f"it is {value.item()} with {drawn}"
+
+
+def gives_a_finite_scalar(loss: type[Loss]) -> None:
+    for what, (x, y) in batches().items():
+        one = make(loss)
+        if one.dim_below_batch and len(x) <= DIM:
+            refuses(one, x, y)
+            continue
+        value, gradient = value_and_gradient(one, x, y)
+        assert value.shape == (), f"{what}: its shape is {tuple(value.shape)}"
+        assert value.isfinite(), f"{what}: it is {value.item()}"
+        assert gradient.isfinite().all(), f"{what}: a gradient is not finite"
+        for name, parameter in one.named_parameters():
+            sound = parameter.grad is None or parameter.grad.isfinite().all()
+            assert sound, f"{what}: the gradient of {name} is not finite"
+
+
+def refuses(one: Loss, x: Tensor, y: Tensor) -> None:
+    story = ""
+    try:
+        one(x, y)
+    except ValueError as error:
+        story = str(error)
+    assert story, f"it takes {len(x)} images in {DIM} dimensions, where it cannot learn"
+    assert "dim" in story, f"it refuses a small batch without saying why: {story}"
+
+
+def is_not_negative(loss: type[Loss]) -> None:
+    if not loss.non_negative:
+        return
+    for what, (x, y) in batches().items():
+        one = make(loss)
+        if not (one.dim_below_batch and len(x) <= DIM):
+            value = value_of(one, x, y).item()
+            assert value >= 0, f"{what}: it is {value}"
+
+
+def shows_a_network_that_diverged(loss: type[Loss]) -> None:
+    x, y = usual()
+    x[[1, 2, 5, 6]] = torch.nan
+    assert not value_of(make(loss), x, y).isfinite(), "half of the embeddings are NaN, and it is finite"
+
+
+def keeps_gradients_in_bounds(loss: type[Loss]) -> None:
+    for what in ("rows of zeros", "identical embeddings"):
+        _, gradient = value_and_gradient(make(loss), *batches()[what])
+        assert gradient.abs().max() < 1e3, f"{what}: a gradient of {gradient.abs().max():.3g}"
+
+
+def has_the_gradient_of_its_value(loss: type[Loss]) -> None:
+    one = make(loss, torch.float64, **loss.exact)
+    x, y = usual(torch.float64)
+    names = [name for name, parameter in one.named_parameters() if parameter.requires_grad]
+
+    def value(x: Tensor, *parameters: Tensor) -> Tensor:
+        torch.manual_seed(SEED)
+        return torch.func.functional_call(one, dict(zip(names, parameters, strict=True)), (x, y))
+
+    parameters = [one.get_parameter(name).detach().clone().requires_grad_() for name in names]
+    torch.autograd.gradcheck(value, (x.requires_grad_(), *parameters))
+
+
+def does_not_depend_on_the_order(loss: type[Loss]) -> None:
+    """With random draws: their mean over many seeds does not, within four standard errors."""
+    one = make(loss, torch.float64)
+    x, y = usual(torch.float64)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
+    seeds = range(200) if not torch.equal(value_of(one, x, y, 0), value_of(one, x, y, 1)) else range(1)
+    with torch.no_grad():
+        before, after = (
+            torch.stack([value_of(one, x[rows], y[rows], seed + shift) for seed in seeds])
+            for rows, shift in ((torch.arange(len(y)), 0), (order, 1000))
+        )
+    allowed = 1e-9 * before.abs().mean()
+    if len(seeds) > 1:
+        allowed = 4 * ((before.var() + after.var()) / len(seeds)).sqrt()
+    difference = (before.mean() - after.mean()).abs()
+    assert difference <= allowed, f"shuffling the batch changes it by {difference.item():.3g}"
+
+
+def agrees_in_float32_and_float64(loss: type[Loss]) -> None:
+    x, y = usual()
+    single, double = value_of(make(loss), x, y), value_of(make(loss).double(), x.double(), y)
+    torch.testing.assert_close(single, double.float(), rtol=1e-4, atol=1e-5)
+
+
+def survives_copying_pickling_and_its_state_dict(loss: type[Loss]) -> None:
+    one = make(loss)
+    expected = value_of(one, *usual())
+    other = loss(CLASSES, DIM)
+    other.load_state_dict(one.state_dict())
+    for how, twin in {
+        "deepcopy": copy.deepcopy(one),
+        "pickle": pickle.loads(pickle.dumps(one)),
+        "state_dict": other,
+    }.items():
+        assert torch.equal(value_of(twin, *usual()), expected), f"after {how} it is another"
+
+
+def brings_a_class_together(loss: type[Loss]) -> None:
+    """Trained on points of five dimensions, Recall@1 rises clearly."""
+    torch.manual_seed(0)
+    y = torch.arange(CLASSES).repeat_interleave(6)
+    points = nn.Parameter(torch.randn(CLASSES, DIM)[y] + 1.2 * torch.randn(len(y), DIM))
+    one = make(loss)
+    before = recall_at_1(points.detach(), y)
+    groups = [{"params": [points]}]
+    if owned := list(one.parameters()):
+        groups.append({"params": owned, "lr": 0.02 * min(one.lr_factor, 10.0)})  # type: ignore[dict-item]
+    optimizer = torch.optim.Adam(groups, lr=0.02)
+    for _ in range(200):
+        optimizer.zero_grad()
+        one(points, y).backward()
+        optimizer.step()
+    after = recall_at_1(points.detach(), y)
+    assert after > before + 0.15, f"Recall@1 went from {before:.2f} to {after:.2f}"
+
+
+def recall_at_1(points: Tensor, y: Tensor) -> float:
+    x = unit(points)
+    nearest = (x @ x.T).fill_diagonal_(-2).argmax(dim=1)
+    return (y[nearest] == y).double().mean().item()
+
+
+def stays_small_with_many_classes(loss: type[Loss]) -> None:
+    """What a step allocates in all, freed or not: half a gigabyte, and 20 times what the loss owns. A matrix of all
+    pairs of classes would need more."""
+    dim = 32 if loss.dim_below_batch else MANY_DIM
+    torch.manual_seed(0)
+    one = loss(MANY_CLASSES, dim)
+    x = torch.randn(MANY_IMAGES, dim, requires_grad=True)
+    y = torch.randint(MANY_CLASSES, (MANY_IMAGES // 6,)).repeat_interleave(6)
+    with Allocated() as counted:
+        value_of(one, x, y).backward()
+    owned = sum(parameter.numel() * parameter.element_size() for parameter in one.parameters())
+    allowed = 2**29 + 20 * owned
+    assert counted.bytes <= allowed, f"a step allocates {counted.bytes / 1e6:.0f} MB, allowed {allowed / 1e6:.0f}"
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of every tensor that is made: an upper bound of what is held at once."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors(out) if tensor._base is None)
+        return out
+
+
+def tensors(out: Any) -> Iterator[Tensor]:
+    if isinstance(out, Tensor):
+        yield out
+    elif isinstance(out, tuple | list):
+        for item in out:
+            yield from tensors(item)
+
+
+CHECKS: Mapping[str, Callable[[type[Loss]], None]] = {
+    "says what it is": says_what_it_is,
+    "is finite with anything search may draw": searches_where_it_may,
+    "gives a finite scalar and finite gradients on any batch": gives_a_finite_scalar,
+    "is not negative": is_not_negative,
+    "shows a network that diverged": shows_a_network_that_diverged,
+    "keeps gradients in bounds on degenerate batches": keeps_gradients_in_bounds,
+    "has the gradient of its value": has_the_gradient_of_its_value,
+    "does not depend on the order of the batch": does_not_depend_on_the_order,
+    "agrees in float32 and float64": agrees_in_float32_and_float64,
+    "survives copying, pickling and its state dict": survives_copying_pickling_and_its_state_dict,
+    "brings a class together": brings_a_class_together,
+    "stays small with 11,318 classes": stays_small_with_many_classes,
+}

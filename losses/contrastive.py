@@ -1,0 +1,34 @@
+"""Contrastive loss: positives pulled together, negatives pushed beyond a margin."""
+
+import torch
+from torch import Tensor
+
+from losses.base import Loss, Positive, Range, distances, unit
+
+
+class Contrastive(Loss):
+    """Contrastive loss over all pairs of the batch (Hadsell et al., eq. 4).
+
+    L = mean over pairs i < j of  1/2 D^2 if of one class,  1/2 ([ margin - D ]+)^2 if not,
+    D the Euclidean distance, not squared, of unit-length embeddings. The paper sums over its pairs and leaves the
+    embeddings' length free; the mean over all pairs, positives and negatives in one, is that sum times a constant. It
+    gives no margin for images; 1 is the usual one. A single image gives 0.
+
+    pytorch-metric-learning's ContrastiveLoss (2.x) squares neither term, D + [margin - D]+, and averages positives and
+    negatives separately, each over those with a loss only.
+    """
+
+    title = "Contrastive"
+    cite = "Hadsell et al., CVPR 2006"
+    space = {"margin": Range(0.2, 1.4)}
+
+    def __init__(self, num_classes: int, dim: int, *, margin: Positive = 1.0) -> None:
+        super().__init__(num_classes, dim)
+        self.margin = margin
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D = distances(unit(embeddings))
+        n = len(labels)
+        same = labels[:, None] == labels
+        off = torch.where(same, D, (self.margin - D).relu())  # the diagonal is 0: each pair is there twice
+        return off.square().sum() / (2 * max(n * (n - 1), 1))

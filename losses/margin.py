@@ -1,0 +1,89 @@
+"""Margin loss with distance-weighted negatives: "Sampling matters in deep embedding learning"."""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from losses.base import AtLeast, Choice, Loss, Positive, Range, distances, unit
+
+
+class Margin(Loss):
+    """Pairs pulled within and pushed beyond a learned distance beta (Wu et al., section 4).
+
+    L = sum over pairs of [ margin + y (D - beta) ]+ / number of pairs with a loss,  D the Euclidean distance of
+    unit-length embeddings, y 1 for two samples of a class and -1 otherwise.
+
+    The pairs, as in the released code: every ordered pair (a, p) of a class, and for each of them a pair (a, n) with
+    an n of another class drawn with probability ~ 1 / q(max(D, cutoff)), where q(D) ~ D^(d-2) (1 - D^2/4)^((d-3)/2) is
+    the density of distances on the sphere in d dimensions; never with D >= nonzero_cutoff, where there was no loss with
+    the first beta. An anchor whose negatives are all beyond draws among them evenly (the released code: among all
+    samples, the anchor's class included). The draw is from torch's global generator, in `draw`; probabilities are those
+    of each anchor, not scaled by the batch's largest weight, which makes small ones vanish.
+
+    beta is the anchor's: the paper's is a sum of one for all, one of the class and one of the image, the released code
+    learns one a class, from 1.2 on (`betas="class"`); "shared" is one for all, "fixed" is not learned. `nu` weighs the
+    sum of beta over the pairs (a, p); published 0. The released code steps beta by SGD, 0.1 / batch; for Adam
+    `lr_factor` is that of Roth et al., ICML 2020: 5e-4 against 1e-5. pytorch-metric-learning's MarginLoss (2.x) is the
+    same formula with beta fixed by default and one for all.
+    """
+
+    title = "Margin"
+    cite = "Wu et al., ICCV 2017"
+    space = {
+        "margin": Range(0.05, 0.5, log=True),
+        "beta": Range(0.6, 1.3),
+        "betas": Choice("class", "shared", "fixed"),
+        "lr_factor": Range(1.0, 1000.0, log=True),
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        margin: Positive = 0.2,
+        beta: Positive = 1.2,
+        betas: Literal["class", "shared", "fixed"] = "class",
+        nu: Annotated[float, AtLeast(0)] = 0.0,
+        cutoff: Positive = 0.5,
+        nonzero_cutoff: Positive = 1.4,
+        lr_factor: Positive = 50.0,
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.margin = margin
+        self.nu = nu
+        self.cutoff = cutoff
+        self.nonzero_cutoff = nonzero_cutoff
+        self.lr_factor = lr_factor
+        self.beta = nn.Parameter(
+            torch.full((num_classes if betas == "class" else 1,), beta), requires_grad=betas != "fixed"
+        )
+
+    def forward(self, embeddings: Tensor, labels: Tensor, negatives: Tensor | None = None) -> Tensor:
+        """`negatives` (n, n) names at [a, p] the n of the pair (a, p); without it they are drawn."""
+        D = distances(unit(embeddings))
+        if negatives is None:
+            negatives = self.draw(D.detach(), labels)
+        same = labels[:, None] == labels
+        pairs = same.clone().fill_diagonal_(False)
+        beta = (self.beta if len(self.beta) == 1 else self.beta[labels])[:, None]
+        pull = (D - beta + self.margin).relu().masked_fill(~pairs, 0)
+        push = (beta - D.gather(1, negatives) + self.margin).relu()
+        push = push.masked_fill(~pairs | same.all(dim=1, keepdim=True), 0)
+        total = (pull + push).sum() + self.nu * (beta * pairs).sum()
+        return total / ((pull > 0).sum() + (push > 0).sum()).clamp_min(1)
+
+    def draw(self, D: Tensor, labels: Tensor) -> Tensor:
+        """A random negative for each pair (a, p): its index at [a, p] of (n, n). Elsewhere the entries mean nothing."""
+        same = labels[:, None] == labels
+        d, near = self.dim, D.clamp_min(self.cutoff)
+        log_odds = (2 - d) * near.log() - (d - 3) / 2 * (1 - near.square() / 4).clamp_min(1e-6).log()
+        log_odds = log_odds.nan_to_num(nan=torch.finfo(D.dtype).max)  # drawn first: a NaN has to be seen
+        likely = ~same & ~(near >= self.nonzero_cutoff)
+        log_odds = torch.where(likely.any(dim=1, keepdim=True), log_odds, 0)  # none likely: evenly among the others
+        likely = torch.where(likely.any(dim=1, keepdim=True), likely, ~same)
+        weights = log_odds.masked_fill(~likely, torch.finfo(D.dtype).min).softmax(dim=1)
+        count = same.sum(dim=1, keepdim=True)
+        drawn = torch.multinomial(weights, int(count.max()), replacement=True)
+        return drawn.gather(1, (same.cumsum(dim=1) - 1).clamp_min(0))  # the k-th draw for the k-th of the class

@@ -1,0 +1,63 @@
+"""Multi-similarity loss: mined pairs, weighted by three similarities."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from losses.base import AtLeast, Loss, Positive, Range, gram, log_one_plus_sum, unit
+
+
+class MultiSimilarity(Loss):
+    """Log-sum-exp over mined positives and negatives of each anchor (Wang et al., section 4, eq. 11, 12 and 15).
+
+    L = mean over anchors i of  1/alpha log(1 + sum over p of e^(-alpha (S_ip - base)))
+                              + 1/beta  log(1 + sum over n of e^( beta (S_in - base))),   S the cosine similarity,
+
+    over the negatives n with S_in + epsilon > the least S_ip and the positives p with S_ip - epsilon < the largest
+    S_in. So an anchor without positives, without negatives, or whose positives are all closer than its negatives by
+    epsilon has no pairs; it adds 0 and stays in the mean.
+
+    `base` is the paper's lambda: 1 in its text, 0.5 in the released code and in pytorch-metric-learning, and here.
+    beta is 50 in the paper, 40 in the released configurations, which also leave out positives with S > 1 - 1e-5.
+    pytorch-metric-learning's MultiSimilarityLoss with MultiSimilarityMiner (2.x) is the same.
+    """
+
+    title = "Multi-Similarity"
+    cite = "Wang et al., CVPR 2019"
+    space = {
+        "alpha": Range(0.5, 20.0, log=True),
+        "beta": Range(10.0, 100.0, log=True),
+        "base": Range(0.0, 1.0),
+        "epsilon": Range(0.02, 0.5, log=True),
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        alpha: Positive = 2.0,
+        beta: Positive = 50.0,
+        base: Annotated[float, AtLeast(-1)] = 0.5,
+        epsilon: Annotated[float, AtLeast(0)] = 0.1,
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+        self.epsilon = epsilon
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        S = gram(unit(embeddings))
+        same = labels[:, None] == labels
+        pairs = same.clone().fill_diagonal_(False)
+        with torch.no_grad():
+            least = S.masked_fill(~pairs, torch.inf).amin(dim=1, keepdim=True)
+            largest = S.masked_fill(same, -torch.inf).amax(dim=1, keepdim=True)
+            # what is left out is named, so that a NaN, of which no comparison is true, stays in
+            positives = pairs & ~(S - self.epsilon >= largest)
+            negatives = ~same & ~(S + self.epsilon <= least)
+        pull = log_one_plus_sum(self.alpha * (self.base - S), positives) / self.alpha
+        push = log_one_plus_sum(self.beta * (S - self.base), negatives) / self.beta
+        return (pull + push).mean()

@@ -1,0 +1,57 @@
+"""N-pairs: one positive against many negatives at once."""
+
+from typing import Annotated
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from losses.base import AtLeast, Loss, Range, gram, log_sum_exp_of_others
+
+
+class NPairs(Loss):
+    """Multi-class N-pair loss (Sohn, section 3.1 and the penalty of section 3.2) on balanced batches.
+
+    L = mean over ordered pairs (a, p) of one class of log( 1 + sum over n of exp(x_a.x_n - x_a.x_p) )
+        + l2 * mean over the batch of |x|^2,  raw embeddings.
+
+    Every image is an anchor with each other image of its class as its positive in turn; the negatives n are all images
+    of other classes, as in the paper's (N+1)-tuplet loss and in Wang et al.'s batch form of it. The paper's N-pair-mc
+    batch is the special case of one pair a class, with only the other pairs' positives for negatives: of the 54 images
+    of a 6 x 9 batch it would use 12, depending on their order. A batch without pairs or without negatives leaves the
+    penalty alone.
+
+    The paper asks for a small norm without saying how small; 0.02 is the usual weight. TensorFlow's npairs_loss is
+    N-pair-mc with a penalty that amounts to l2 = 0.001; given several pairs of a class it takes soft targets, which
+    keep the other positives in the denominator. pytorch-metric-learning's NPairsLoss (2.x) takes the first pair of
+    each class, dot products of unit-length embeddings and no penalty; its NTXentLoss with temperature 1 and dot
+    products of raw embeddings is this loss without the penalty.
+    """
+
+    title = "N-Pairs"
+    cite = "Sohn, NIPS 2016"
+    space = {"l2": Range(1e-4, 0.1, log=True)}
+
+    def __init__(self, num_classes: int, dim: int, *, l2: Annotated[float, AtLeast(0)] = 0.02) -> None:
+        super().__init__(num_classes, dim)
+        self.l2 = l2
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        same = labels[:, None] == labels
+        return tuplets(gram(embeddings), same) + self.l2 * embeddings.square().sum(dim=1).mean()
+
+
+def tuplets(similarities: Tensor, same: Tensor) -> Tensor:
+    """Mean over ordered pairs (a, p) of log(1 + sum over n of exp(s_an - s_ap)). Both (n, n); `same`: of one class.
+
+    The sum over the negatives belongs to the anchor alone, so no pair meets a negative one by one.
+    """
+    a, p = positives(same)
+    exponents = log_sum_exp_of_others(similarities, same)[a] - similarities[a, p]
+    return F.softplus(exponents, threshold=40).sum() / max(len(a), 1)
+
+
+def positives(same: Tensor) -> tuple[Tensor, Tensor]:
+    """Anchors and positives: the ordered pairs of distinct samples of one class."""
+    a, p = same.nonzero(as_tuple=True)
+    distinct = a != p
+    return a[distinct], p[distinct]

@@ -1,0 +1,56 @@
+"""Proxy-Anchor: each proxy is an anchor, compared with the whole batch."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from losses.base import AtLeast, Loss, Positive, Range, cosines, log_one_plus_sum
+
+
+class ProxyAnchor(Loss):
+    """One learned proxy a class, pulled at by its samples and pushed by all others (Kim et al., eq. 4).
+
+    L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-alpha (s(x, p) - delta)))
+      + 1/|P|  sum over p in P  of log(1 + sum over all other x    of e^( alpha (s(x, p) + delta))),
+
+    s the cosine similarity, P all proxies, P+ those of the classes in the batch. Proxies start as in the released code
+    (normal, variance 2 / classes; only relative to the learning rate does their length matter) and learn at 100 times
+    the network's rate. The sums are taken in log space, so that no alpha overflows.
+    pytorch-metric-learning's ProxyAnchorLoss is the same formula.
+    """
+
+    title = "Proxy-Anchor"
+    cite = "Kim et al., CVPR 2020"
+    space = {
+        "alpha": Range(8.0, 64.0, log=True),
+        "delta": Range(0.0, 0.4),
+        "lr_factor": Range(1.0, 1000.0, log=True),
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        alpha: Positive = 32.0,
+        delta: Annotated[float, AtLeast(0)] = 0.1,
+        lr_factor: Positive = 100.0,
+    ) -> None:
+        super().__init__(num_classes, dim)
+        self.alpha = alpha
+        self.delta = delta
+        self.lr_factor = lr_factor
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim) * (2 / num_classes) ** 0.5)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        logits = self.alpha * cosines(embeddings, self.proxies)
+        margin = self.alpha * self.delta
+        right = labels[:, None]
+        # A class's term at each of its samples, which share it: no column for the classes that are not in the batch.
+        same = right == labels
+        pulls = log_one_plus_sum((margin - logits.gather(1, right)).T.expand_as(same), same)
+        share = same.to(logits.dtype).sum(dim=0).reciprocal()
+        others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, right, False)
+        pushes = log_one_plus_sum((margin + logits).T, others.T)
+        return (share * pulls).sum() / share.sum() + pushes.mean()

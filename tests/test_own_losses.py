@@ -1,0 +1,144 @@
+"""Losses from elsewhere on the command line: a bridge, an installed package, a file; and check-loss on each."""
+
+import textwrap
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+import losses
+from harness import config
+from harness.spec import UserError
+from losses.base import Loss, unit
+from tests.conftest import Harness
+
+
+class Pull(Loss):
+    """Mean distance from the class mean."""
+
+    title, cite = "Pull", "an installed package, 2026"
+
+    def __init__(self, num_classes: int, dim: int, *, weight: float = 1.0) -> None:
+        super().__init__(num_classes, dim)
+        self.weight = weight
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        same = (labels[:, None] == labels).to(embeddings.dtype)
+        x = unit(embeddings)
+        return self.weight * (x - same @ x / same.sum(dim=1, keepdim=True)).square().sum(dim=1).mean()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that brings `pull`, a `group` of its own, and something that is no loss."""
+    found = [EntryPoint(name, f"tests.test_own_losses:{what}", "harness.losses") for name, what in ENTRIES.items()]
+    monkeypatch.setattr(losses, "entry_points", lambda group: found if group == "harness.losses" else [])
+    for one in (losses.names, losses.plugins):
+        one.cache_clear()
+    yield
+    for one in (losses.names, losses.plugins):
+        one.cache_clear()
+
+
+ENTRIES = {"pull": "Pull", "group": "Pull", "wrong": "ENTRIES", "missing": "Nowhere"}
+
+
+def test_an_installed_packages_loss_is_registered_and_runs(installed: None, small: Path, harness: Harness) -> None:
+    assert "pull" in losses.names()
+    assert losses.get("pull") is Pull
+    said = harness("run", "--losses", "pull", "--dataset", "blobs", "--set", "pull.weight=2")
+    assert said.code == 0
+    assert "| Pull " in said.out
+
+
+def test_a_registered_name_cannot_be_taken(installed: None) -> None:
+    assert losses.get("group").title == "Group Loss"
+
+
+def test_an_entry_point_that_is_no_loss_says_so(installed: None) -> None:
+    with pytest.raises(UserError, match=r"the loss wrong of an installed package: .*is not a Loss"):
+        config.loss("wrong")
+    with pytest.raises(UserError, match="the loss missing of an installed package: AttributeError"):
+        config.loss("missing")
+
+
+def test_the_bridge_runs_with_its_knobs_and_is_reproduced(small: Path, harness: Harness, tmp_path: Path) -> None:
+    said = harness(*("run", "--losses", "group,pml:CircleLoss", "--dataset", "blobs", "--set", "pml:CircleLoss.m=0.25"))
+    assert said.code == 0
+    assert "CircleLoss (PML)" in said.out
+    (file,) = (tmp_path / "results" / "runs" / "blobs" / "pml-CircleLoss").glob("*.json")
+    shown = harness("show", file.stem).out
+    assert "--losses pml:CircleLoss" in shown
+    assert "--set pml:CircleLoss.m=0.25" in shown
+    assert harness("run", "--losses", "group,pml:CircleLoss", "--dataset", "blobs").code == 0  # another trial
+
+
+def test_all_are_the_registered_ones(small: Path, harness: Harness) -> None:
+    said = harness("run", "--losses", "all", "--dataset", "blobs", "--dry-run")
+    assert said.code == 0
+    assert all(f"\n{name}-blobs-test-" in said.out for name in losses.names())
+
+
+@pytest.mark.parametrize(
+    ("losses_", "complaint"),
+    [
+        ("pml:CircelLoss", "has no loss named 'CircelLoss'"),
+        ("pml:RankedListLoss", "pml:RankedListLoss.margin has no default: --set pml:RankedListLoss.margin=..."),
+    ],
+)
+def test_a_mistake_with_the_bridge_is_one_line(small: Path, harness: Harness, losses_: str, complaint: str) -> None:
+    said = harness("run", "--losses", losses_, "--dataset", "blobs")
+    assert said.code == 2
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_check_loss_passes_ours(harness: Harness) -> None:
+    said = harness("check-loss", "contrastive")
+    assert said.code == 0
+    assert said.out.endswith("contrastive keeps all 12 promises\n")
+
+
+SHORTEST = '''"""Pairs of a class, close together."""
+
+from losses.base import Loss, squared_distances, unit
+
+
+class MyLoss(Loss):
+    """L = mean of d2 within a class, plus the mean of [1 - d2]+ across."""
+
+    title, cite = "My loss", "me, 2026"
+
+    def forward(self, embeddings, labels):
+        d2 = squared_distances(unit(embeddings))
+        same = labels[:, None] == labels
+        return (d2 * same).mean() + ((1 - d2).relu() * ~same).mean()
+'''
+
+
+def test_the_shortest_loss_of_contributing_keeps_every_promise(harness: Harness, tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    assert textwrap.indent(SHORTEST, "  ") in text
+    (tmp_path / "mine.py").write_text(SHORTEST)
+    said = harness("check-loss", f"{tmp_path}/mine.py:MyLoss")
+    assert said.code == 0, said.out
+    assert "mine.MyLoss keeps all 12 promises" in said.out
+
+
+def test_check_loss_says_what_a_broken_one_breaks(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SHORTEST.replace("(d2 * same).mean()", "(d2 * same).mean() - 50"))
+    said = harness("check-loss", f"{tmp_path}/mine.py:MyLoss")
+    assert said.code == 1
+    assert "FAILED  is not negative: a usual batch: it is -4" in said.out
+    assert "ok      brings a class together" in said.out
+    assert "mine.MyLoss breaks 1 of 12 promises" in said.out
+
+
+def test_ls_shows_paper_and_year(harness: Harness) -> None:
+    rows = {line.split()[0]: line for line in harness("ls", "losses").out.splitlines()[2:]}
+    assert set(rows) == set(losses.names())
+    assert all(" 20" in line for line in rows.values())
+    assert "Schroff et al., CVPR    " in rows["triplet"]
+    assert "  2015  " in rows["triplet"]
