@@ -98,7 +98,8 @@ def load(
     if images.skipped and not skip_bad:
         raise UserError(
             f"{dataset.name}: {images.skipped[0]} cannot be read, one of {len(images.skipped)}; "
-            f"harness data check {dataset.name} lists them, --skip-bad-images goes on without"
+            f"harness data check {dataset.name} lists them, --skip-bad-images goes on without; once mended: "
+            f"harness data cache rm {dataset.name}"
         )
     return images
 

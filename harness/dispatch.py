@@ -33,6 +33,7 @@ os.environ.update(
 
 import ray
 from ray import tune
+from ray.exceptions import OutOfMemoryError
 from ray.tune import TuneError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -105,7 +106,22 @@ class Cluster:
         return asked
 
     def execute(self, jobs: Sequence[Job], tell: Tell) -> None:
-        """Run the jobs, as many at once as the resources allow."""
+        """Run the jobs, as many at once as the resources allow.
+
+        Ray kills workers when a node's memory runs low, and Tune falls with them: what has not ended is started again,
+        from its last epoch, as after any other death of a process.
+        """
+        for _ in range(self.max_failures + 1):
+            jobs = self.run(jobs, tell)
+            if not jobs:
+                return
+        raise UserError(
+            f"a node ran low on memory {self.max_failures + 1} times (--max-failures): let fewer trials run at once, "
+            "with a larger --cpus-per-trial; what finished is stored"
+        )
+
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Job]:
+        """One run of Tune. Returns the jobs that have not ended, where it fell because a node ran low on memory."""
         resources = self.resources()
         storage = Storage(jobs[0].storage)
         threads = max(1, math.floor(self.cpus_per_trial))
@@ -139,8 +155,13 @@ class Cluster:
             if listener.broken is None:
                 raise
             raise listener.broken from None  # ours, which Tune wrapped
+        except RuntimeError as error:
+            if not isinstance(error.__cause__, OutOfMemoryError):
+                raise
+            return [job for job in jobs if job.trial.id not in listener.ended]
         finally:
             storage.remove_folder(folder)
+        return []
 
 
 def name_of(trial: TuneTrial) -> str:

@@ -188,7 +188,7 @@ def feed(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iter
 
 
 def prefetch(items: Iterator[Item], depth: int = 2) -> Iterator[Item]:
-    """The same items, made by a thread, `depth` ahead; what it raises is raised here."""
+    """The same items, made by a thread: `depth` wait while one more is made. What it raises is raised here."""
     ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
     over = threading.Event()
 

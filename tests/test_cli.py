@@ -376,7 +376,7 @@ def test_a_users_file_may_be_called_like_anything_and_has_to_say_what_it_is(
     (tmp_path / "other" / "losses.py").write_text(head + "    title, cite = 'B', 'me'\n" + tail)
     for losses, complaint in (
         (f"{tmp_path}/untitled.py:A", "A has no title"),
-        (f"{tmp_path}/untyped.py:A", "knob knob of A needs a type and a default"),
+        (f"{tmp_path}/untyped.py:A", "knob knob of A needs a type: knob: float = 1.0"),
         (f"{tmp_path}/losses.py:A,{tmp_path}/other/losses.py:A", "two different files give a loss named losses.A"),
     ):
         said = harness("run", "--losses", losses, "--dataset", "blobs")

@@ -346,3 +346,45 @@ def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster,
     single = [one.metrics["MAP@R"] for one in found if one.trial.loss == "triplet" and not one.ensemble]
     assert triple.metrics["MAP@R"] > sum(single) / 3
     assert len(Storage(str(tmp_path / "storage")).names("weights")) == 1  # of the best final run
+
+
+def test_a_node_low_on_memory_stops_nothing(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's own out-of-memory error, raised where Tune meets it once a trial has ended."""
+    from ray.exceptions import OutOfMemoryError
+    from ray.tune.execution.tune_controller import TuneController
+
+    jobs = jobs_of(experiment("triplet", seeds=4), tmp_path / "ray")
+    record, real, raised = Record(), TuneController.step, []
+
+    def step(self: TuneController) -> None:
+        real(self)
+        if record.results and not raised:
+            raised.append(len(record.results))
+            raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("2 worker(s) were killed")
+
+    monkeypatch.setattr(TuneController, "step", step)
+    with connected(cluster, tmp_path / "ray", gpus_per_trial=1.0) as running:
+        running.execute(jobs, record)
+    assert raised
+    assert same(record.results, serially(jobs, tmp_path / "serial"))
+    assert not record.failures
+
+
+def test_a_node_that_is_always_low_on_memory_is_one_line(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.exceptions import OutOfMemoryError
+    from ray.tune import Tuner
+
+    def low(_: Tuner) -> None:
+        raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("2 worker(s) were killed")
+
+    monkeypatch.setattr(Tuner, "fit", low)
+    jobs = jobs_of(experiment("triplet"), tmp_path)
+    with (
+        connected(cluster, tmp_path, max_failures=1) as running,
+        pytest.raises(UserError, match="a node ran low on memory 2 times"),
+    ):
+        running.execute(jobs, Record())
