@@ -37,6 +37,8 @@ def names(kind: str) -> list[str]:
 def dataset(name: str) -> Dataset:
     """A shipped one by its name, or a user's own: a folder of class folders, a .csv list, a .toml like the shipped."""
     if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):
+        if name not in names("datasets") and Path(name).exists():
+            raise UserError(f"no dataset named {name!r}; for your own data write --dataset ./{name}")
         return _dataset(name, f"datasets/{name}.toml", _read("datasets", name))
     path = Path(name).absolute()
     # the ending stays in the name, so that ./name is what made a stored result
@@ -51,6 +53,11 @@ def dataset(name: str) -> Dataset:
     if path.suffix == ".toml":
         data = _parse(path)
         _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
+        if not isinstance(data["folder"], str) or data["layout"] == "embedded":
+            raise UserError(
+                f"{path}: layout={data['layout']}, folder={data['folder']}: allowed is a layout of files and "
+                "the path of their folder"
+            )
         data["folder"] = str(path.parent / data["folder"])
     else:
         data = {"layout": "csv" if path.suffix == ".csv" else "folder", "folder": str(path)}
@@ -66,15 +73,19 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     _check_keys(where, data, needed, _dataset_keys())
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
+        if not isinstance(data.get(key, []), list):
+            raise UserError(f"{where}: {key}={data[key]}: allowed is a list")
         data[key] = tuple(data.get(key, ()))
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
-        if not isinstance(value, kind) or (kind is int and value < 0):
+        if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
             raise UserError(f"{where}: {key}={value}: allowed is {Field(key, kind).allowed}")
     if data["layout"] not in LAYOUTS:
         raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
-    if not data["recall_at"] or not all(isinstance(k, int) and k > 0 for k in data["recall_at"]):
+    if not data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
         raise UserError(f"{where}: recall_at={list(data['recall_at'])}: allowed are whole numbers like [1, 2, 4, 8]")
+    if not all(isinstance(one, dict) and "url" in one for one in data["archives"]):
+        raise UserError(f"{where}: an entry of archives has no url")
     return Dataset(name=name, **data)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness import cache, listing
+from harness.images import broken
 from harness.spec import VALIDATION_FOLDS, Dataset, Trial, UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -96,10 +97,11 @@ def load(
         _loaded[key] = embedded(dataset) if not key.resize else (yield from mapped(key, dataset, root))
     images = _loaded[key]
     if images.skipped and not skip_bad:
+        del _loaded[key]  # the files may be mended before the next trial
+        name = f"./{dataset.name}" if Path(dataset.folder).is_absolute() else dataset.name
         raise UserError(
             f"{dataset.name}: {images.skipped[0]} cannot be read, one of {len(images.skipped)}; "
-            f"harness data check {dataset.name} lists them, --skip-bad-images goes on without; once mended: "
-            f"harness data cache rm {dataset.name}"
+            f"harness data check {name} lists them, --skip-bad-images goes on without"
         )
     return images
 
@@ -112,6 +114,9 @@ def forget() -> None:
 def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, int], None, Images]:
     """The dataset's cache, built if there is none."""
     built = cache.open_built(key)
+    if built is not None and built.bad and mended(dataset, root, built):
+        cache.remove([key.folder.name])
+        built = None
     if built is None:
         found = find(dataset, root)
         for done in cache.build(key, found):
@@ -133,12 +138,24 @@ def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, 
     )
 
 
+def mended(dataset: Dataset, root: str, built: cache.Built) -> bool:
+    """Whether an image that could not be read when the cache was built can be now: the fingerprint knows sizes only."""
+    place = next((place for place in places(root) if listing.is_there(dataset, place)), None)
+    if place is None:
+        return False
+    folder = listing.survey(dataset, place).folder
+    return len(list(broken(folder, list(built.bad)))) < len(built.bad)
+
+
+def places(root: str) -> list[Path]:
+    """Data roots on this node: where the command found the dataset, and what this node's HARNESS_DATA says."""
+    return [Path(root), *(Path(one) for one in [os.environ.get("HARNESS_DATA")] if one)]
+
+
 def find(dataset: Dataset, root: str) -> listing.Listing:
-    """The dataset's files on this node: where the command found them, or where this node's HARNESS_DATA says. They
-    have to be the ones the trial was planned with."""
-    roots = [root, *filter(None, [os.environ.get("HARNESS_DATA")])]
-    places = [place for place in roots if listing.is_there(dataset, Path(place))]
-    found = listing.read(dataset, Path((places or roots)[0]))
+    """The dataset's files on this node; they have to be the ones the trial was planned with."""
+    there = [place for place in places(root) if listing.is_there(dataset, place)]
+    found = listing.read(dataset, (there or places(root))[0])
     if (seen := listing.fingerprint(found)) != dataset.fingerprint:
         raise UserError(
             f"{dataset.name}: the files under {found.folder} are not those the run was planned with "
@@ -214,6 +231,8 @@ def fold(images: Images, dataset: Dataset, name: str) -> Fold:
             raise UserError(f"{dataset.name}: fold {name} has {len(classes)} {side} classes; it needs 2")
     held_out, labels = select(images, test)
     queries = images.queries[held_out] if images.queries is not None and name == "test" else None
+    if queries is not None and (not queries.any() or queries.all()):
+        raise UserError(f"{dataset.name}: no readable query or no gallery image is left")
     return Fold(*select(images, train), held_out, labels, queries)
 
 

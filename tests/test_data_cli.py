@@ -440,3 +440,47 @@ def test_caches_are_listed_and_removed(root: Path, harness: Harness, tmp_path: P
     data.forget()
     assert harness(*words, "--skip-bad-images", "--rerun").code == 0  # what is removed is built again
     assert harness("data", "cache", "rm", name).out.startswith(f"removed {name}")
+
+
+def test_a_bad_image_that_is_mended_is_good_again_though_its_size_is_the_same(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    """The fingerprint knows sizes only, so the cache is the same one."""
+    folder = photos(tmp_path / "photos")
+    bad = sorted(folder.rglob("*.jpg"))[0]
+    good = bad.read_bytes()
+    bad.write_bytes(bytes(len(good)))
+    said = harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny")
+    assert said.code == 1
+    assert bad.name in said.err
+    bad.write_bytes(good)
+    assert harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny").code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('layout = "folder"\nfolder = 3', "folder=3: allowed is a layout of files and the path"),
+        ('layout = "embedded"\nfolder = "x"', "layout=embedded"),
+        ('layout = "folder"\nfolder = "x"\nrecall_at = 3', "recall_at=3: allowed is a list"),
+        ('layout = "folder"\nfolder = "x"\nrecall_at = [true]', "allowed are whole numbers like"),
+        ('layout = "folder"\nfolder = "x"\ntrain_classes = true', "train_classes=True: allowed is a whole number"),
+        ('layout = "folder"\nfolder = "x"\narchives = [{checksum = ""}]', "an entry of archives has no url"),
+    ],
+)
+def test_a_mistake_in_a_users_toml_is_one_line(harness: Harness, tmp_path: Path, line: str, complaint: str) -> None:
+    (tmp_path / "mine.toml").write_text(line)
+    said = harness("run", "--dataset", str(tmp_path / "mine.toml"))
+    assert said.code == 2
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_folder_named_without_its_dot_is_pointed_out(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    said = harness("run", "--dataset", "photos")
+    assert said.code == 2
+    assert "for your own data write --dataset ./photos" in said.err
