@@ -241,8 +241,13 @@ def parameter_groups(bench: Bench, stage: Stage) -> list[dict]:
     model, loss = bench.model, stage.loss
     head = list(model.head.parameters()) if isinstance(model, backbones.Embedder) else []
     trunk = list(model.trunk.parameters()) if isinstance(model, backbones.Embedder) else []
-    groups = [(trunk, stage.lr), (head, head_lr), (list(loss.parameters()), head_lr * loss.lr_factor)]
-    return [{"params": params, "lr": lr, "weight_decay": stage.weight_decay} for params, lr in groups if params]
+    decay = stage.weight_decay
+    groups = [
+        (trunk, stage.lr, decay),
+        (head, head_lr, decay),
+        (list(loss.parameters()), head_lr * loss.lr_factor, decay if loss.decay else 0.0),
+    ]
+    return [{"params": params, "lr": lr, "weight_decay": decay} for params, lr, decay in groups if params]
 
 
 def make_scheduler(optimizer: torch.optim.Optimizer, stage: Stage) -> torch.optim.lr_scheduler.LRScheduler:

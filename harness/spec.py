@@ -41,14 +41,16 @@ class Field:
     optional: bool = False
     least: float | None = None
     more_than: float | None = None
+    most: float | None = None
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
         """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...] or Annotated[X, limit],
-        where a limit is what losses.space.AtLeast or Above is: a mapping of names of ours to numbers."""
+        where a limit is what losses.space.AtLeast, Above and AtMost are: a field of ours with its number."""
         if typing.get_origin(hint) is Annotated:
-            hint, limit = typing.get_args(hint)
-            limits = {**limits, **vars(limit)}
+            hint, *given = typing.get_args(hint)
+            for limit in given:
+                limits |= vars(limit)
         optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
         if optional:
             (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
@@ -74,6 +76,8 @@ class Field:
                 words += f" of at least {self.least:g}"
             if self.more_than is not None:
                 words += f" above {self.more_than:g}"
+            if self.most is not None:
+                words += f" and at most {self.most:g}"
         return words + (" or none" if self.optional else "")
 
     def parse(self, text: str) -> Any:
@@ -106,6 +110,7 @@ class Field:
                 math.isfinite(value)
                 and (self.least is None or value >= self.least)
                 and (self.more_than is None or value > self.more_than)
+                and (self.most is None or value <= self.most)
             )
         if not right or (self.choices and value not in self.choices):
             raise UserError(f"{self.name}={value}: allowed is {self.allowed}")

@@ -1,12 +1,13 @@
 """Angular loss: the angle at the negative of a triangle, with N-pairs beside it."""
 
 import math
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.base import Loss, Positive, Range, gram, unit
+from losses.base import Above, AtMost, Loss, Positive, Range, gram, unit
 from losses.n_pairs import positives, tuplets
 
 STEEPEST = 70.0  # degrees; up to here the sums of exponentials keep float32's precision whatever the embeddings
@@ -31,10 +32,15 @@ class Angular(Loss):
     cite = "Wang et al., ICCV 2017"
     space = {"alpha": Range(36.0, 55.0), "weight": Range(0.5, 8.0, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, alpha: Positive = 45.0, weight: Positive = 2.0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        alpha: Annotated[float, Above(0), AtMost(STEEPEST)] = 45.0,
+        weight: Positive = 2.0,
+    ) -> None:
         super().__init__(num_classes, dim)
-        if not 0 < alpha <= STEEPEST:
-            raise ValueError(f"angular.alpha={alpha}: allowed is an angle above 0 and up to {STEEPEST:g} degrees")
         self.alpha = alpha
         self.weight = weight
 

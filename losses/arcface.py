@@ -1,12 +1,13 @@
 """ArcFace: cross-entropy of angles to the classes, with a margin added to the right one."""
 
 import math
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Loss, Positive, Range, cosines
+from losses.base import Above, AtMost, Loss, Positive, Range, cosines
 
 
 class ArcFace(Loss):
@@ -18,8 +19,9 @@ class ArcFace(Loss):
     cos(theta + m) = cos theta cos m - sin theta sin m, without an arc cosine; where rounding hides sin theta it is 0
     and has no gradient. Beyond theta = pi - m, where cos(theta + m) would rise again, it is cos theta - m sin m, as in
     the released code (a later version of which lets it rise) and in pytorch-metric-learning. The paper's scale 64 is
-    tuned for faces. pytorch-metric-learning's ArcFaceLoss (2.x) is the same formula; its margin is in degrees, 28.6 by
-    default (0.499 radians), and its gradient is infinite at an angle of 0.
+    tuned for faces. Margins above a right angle are refused: beyond, the logit no longer falls with the angle.
+    pytorch-metric-learning's ArcFaceLoss (2.x) is the same formula; its margin is in degrees, 28.6 by default (0.499
+    radians).
     """
 
     title = "ArcFace"
@@ -36,7 +38,7 @@ class ArcFace(Loss):
         dim: int,
         *,
         scale: Positive = 64.0,
-        margin: Positive = 0.5,
+        margin: Annotated[float, Above(0), AtMost(1.57)] = 0.5,
         lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)

@@ -188,7 +188,7 @@ def brings_a_class_together(loss: type[Loss]) -> None:
     before = recall_at_1(points.detach(), y)
     groups = [{"params": [points]}]
     if owned := list(one.parameters()):
-        groups.append({"params": owned, "lr": 0.02 * min(one.lr_factor, 10.0)})  # type: ignore[dict-item]
+        groups.append({"params": owned, "lr": 0.02 * one.lr_factor})  # type: ignore[dict-item]
     optimizer = torch.optim.Adam(groups, lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()

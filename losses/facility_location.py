@@ -21,8 +21,10 @@ class FacilityLocation(Loss):
     plus gamma (1 - NMI). S has no gradient, may fall short of the maximum, and where candidates tie depends on the
     order of the batch.
 
-    The same as TensorFlow's cluster_loss, where `swaps` is 5 and gamma has no default; Chainer's usual version squares
-    the distances. pytorch-metric-learning has none.
+    The algorithm is that of TensorFlow's cluster_loss, where `swaps` is 5, gamma has no default, embeddings come as
+    they are, and NMI is whatever scikit-learn's default average is; Chainer's usual version squares the distances. The
+    paper lets gamma decay during training from a value it does not give; here it is constant. pytorch-metric-learning
+    has none.
     """
 
     title = "Facility Location"

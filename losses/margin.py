@@ -23,18 +23,20 @@ class Margin(Loss):
 
     beta is the anchor's: the paper's is a sum of one for all, one of the class and one of the image, the released code
     learns one a class, from 1.2 on (`betas="class"`); "shared" is one for all, "fixed" is not learned. `nu` weighs the
-    sum of beta over the pairs (a, p); published 0. The released code steps beta by SGD, 0.1 / batch; for Adam
-    `lr_factor` is that of Roth et al., ICML 2020: 5e-4 against 1e-5. pytorch-metric-learning's MarginLoss (2.x) is the
-    same formula with beta fixed by default and one for all.
+    sum of beta over the pairs (a, p); published 0. The released code steps beta by SGD with momentum, 0.1 / batch,
+    without weight decay, which is left out here too. Adam steps by the rate itself and beta is of order 1, so by
+    default its rate is the head's; Roth et al., ICML 2020, have 5e-4. pytorch-metric-learning's MarginLoss (2.x) is
+    the same formula with beta fixed by default and one for all.
     """
 
     title = "Margin"
     cite = "Wu et al., ICCV 2017"
+    decay = False
     space = {
         "margin": Range(0.05, 0.5, log=True),
         "beta": Range(0.6, 1.3),
         "betas": Choice("class", "shared", "fixed"),
-        "lr_factor": Range(1.0, 1000.0, log=True),
+        "lr_factor": Range(0.1, 10.0, log=True),
     }
 
     def __init__(
@@ -48,7 +50,7 @@ class Margin(Loss):
         nu: Annotated[float, AtLeast(0)] = 0.0,
         cutoff: Positive = 0.5,
         nonzero_cutoff: Positive = 1.4,
-        lr_factor: Positive = 50.0,
+        lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin

@@ -19,7 +19,7 @@ class MultiSimilarity(Loss):
     epsilon has no pairs; it adds 0 and stays in the mean.
 
     `base` is the paper's lambda: 1 in its text, 0.5 in the released code and in pytorch-metric-learning, and here.
-    beta is 50 in the paper, 40 in the released configurations, which also leave out positives with S > 1 - 1e-5.
+    beta is 50 in the paper, 40 in the released code, which also leaves out positives with S > 1 - 1e-5.
     pytorch-metric-learning's MultiSimilarityLoss with MultiSimilarityMiner (2.x) is the same.
     """
 

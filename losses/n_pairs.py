@@ -20,7 +20,8 @@ class NPairs(Loss):
     of a 6 x 9 batch it would use 12, depending on their order. A batch without pairs or without negatives leaves the
     penalty alone.
 
-    The paper asks for a small norm without saying how small; 0.02 is the usual weight. TensorFlow's npairs_loss is
+    0.02 is a common weight of the penalty; public versions average it over different sets, which amounts to 0.001 to
+    0.04 here. TensorFlow's npairs_loss is
     N-pair-mc with a penalty that amounts to l2 = 0.001; given several pairs of a class it takes soft targets, which
     keep the other positives in the denominator. pytorch-metric-learning's NPairsLoss (2.x) takes the first pair of
     each class, dot products of unit-length embeddings and no penalty; its NTXentLoss with temperature 1 and dot

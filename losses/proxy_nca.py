@@ -13,7 +13,8 @@ class ProxyNCA(Loss):
 
     The positive proxy is not in the denominator, so the loss may be negative. Embeddings and proxies are of unit
     length times `scale` and `proxy_scale`, which the paper leaves open: 3 and 3, as in the usual re-implementation
-    (1 and 8 for Stanford Online Products). On vectors of fixed length only their product matters.
+    (1 and 8 for Stanford Online Products), which however keeps the positive in the denominator, smooths the labels and
+    trains its proxies at a rate of their own. On vectors of fixed length only the scales' product matters.
     pytorch-metric-learning's ProxyNCALoss (2.x) keeps the positive in the denominator, has scale 1, and leaves
     samples whose probability underflows out of the mean; here sums are taken in log space, so none does.
     """

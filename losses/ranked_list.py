@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from losses.base import AtLeast, Loss, Positive, Range, distances, unit
+from losses.base import AtLeast, AtMost, Loss, Positive, Range, distances, unit
 
 
 class RankedList(Loss):
@@ -21,8 +21,9 @@ class RankedList(Loss):
     sum L_P + L_N of the conference paper.
 
     alpha = 1 + margin / 2 is the authors' simpler variant. The released code has alpha 1.4 and margin 0.2 for
-    CUB-200-2011, and weighs the queries by their share of the sum of all w. pytorch-metric-learning's RankedListLoss
-    (2.x) has the same value but for 1e-5 a sample added to the sum of the weights; its gradient goes through the
+    CUB-200-2011, weighs the queries by their share of the sum of all w, and moves the query alone, where here both
+    ends of a pair are moved. pytorch-metric-learning's RankedListLoss (2.x) has the same value but for 1e-5 a sample
+    added to the sum of the weights and for negatives at distance 0, which it drops; its gradient goes through the
     weights too.
     """
 
@@ -45,7 +46,7 @@ class RankedList(Loss):
         margin: Positive = 0.4,
         T_n: Annotated[float, AtLeast(0)] = 10.0,
         T_p: Annotated[float, AtLeast(0)] = 0.0,
-        balance: Annotated[float, AtLeast(0)] = 0.5,
+        balance: Annotated[float, AtLeast(0), AtMost(1)] = 0.5,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

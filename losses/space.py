@@ -39,6 +39,13 @@ class Above:
     more_than: float
 
 
+@dataclass(frozen=True)
+class AtMost:
+    """A limit of a knob's value, beside another: Annotated[float, AtLeast(0), AtMost(1)]."""
+
+    most: float
+
+
 Positive = Annotated[float, Above(0)]
 Count = Annotated[int, AtLeast(0)]
 

@@ -31,7 +31,7 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor) -> float:
     return total / len(labels)
 
 
-@pytest.mark.parametrize("knobs", [{}, {"scale": 10.0}, {"margin": 0.1}, {"margin": 1.5}, {"margin": 2.5}])
+@pytest.mark.parametrize("knobs", [{}, {"scale": 10.0}, {"margin": 0.1}, {"margin": 1.5}, {"margin": 1.57}])
 def test_equals_the_loop(knobs: dict[str, float]) -> None:
     loss, x, y = setup(**knobs)
     assert loss(x, y).item() == pytest.approx(reference(loss, x, y), rel=1e-9)
@@ -80,7 +80,8 @@ def test_a_larger_angle_never_has_a_smaller_loss() -> None:
 
 @pytest.mark.parametrize("margin", [0.5, 1.5])
 def test_equals_pytorch_metric_learning(margin: float) -> None:
-    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    from pytorch_metric_learning import losses as pml
+
     loss, x, y = setup(margin=margin)
     theirs = pml.ArcFaceLoss(5, 4, margin=math.degrees(margin), scale=64)
     theirs.W.data = loss.classifier.weight.data.T.clone()
@@ -88,6 +89,13 @@ def test_equals_pytorch_metric_learning(margin: float) -> None:
     torch.testing.assert_close(value, expected)
     ours, others = torch.autograd.grad(value, (x, loss.classifier.weight)), torch.autograd.grad(expected, (x, theirs.W))
     torch.testing.assert_close(ours, (others[0], others[1].T))
+
+
+def test_small_angles_keep_their_sine_in_float32() -> None:
+    loss, _, _ = setup()
+    angles = torch.tensor([0.01, 0.03, 0.1])  # radians: down to half a degree
+    expected = [math.cos(angle + 0.5) for angle in angles.double().cos().acos().tolist()]
+    assert loss.add_margin(angles.cos()).tolist() == pytest.approx(expected, abs=2e-3)
 
 
 def test_does_not_depend_on_the_order_of_samples() -> None:

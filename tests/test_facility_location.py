@@ -135,8 +135,6 @@ def test_labels_across_two_clusters_by_hand() -> None:
 
 def test_the_medoid_of_a_class_is_its_middle() -> None:
     """One class besides a lone image opposite: the loss compares the same medoids, so only the choice shows."""
-    slow = Slow(on_circle(0, 20, 60, 180), torch.tensor([0, 0, 0, 1]), 1.0)
-    assert slow.truth() == pytest.approx(-chord(20) - chord(40))
     x, y = on_circle(0, 20, 60, 61), torch.tensor([0, 0, 0, 1])
     # S = {20, 60}: 0 and 61 travel 20 and 1 degrees, 60 and 61 together
     expected = -chord(20) - chord(1) + (1 - nmi([0, 0, 1, 1], y.tolist())) + chord(20) + chord(40)
@@ -159,7 +157,3 @@ def test_the_order_of_the_batch_does_not_matter() -> None:
     x, y = random_batch(4)
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(FacilityLocation(3, 4)(x[order], y[order]), FacilityLocation(3, 4)(x, y))
-
-
-def test_many_classes_cost_nothing() -> None:
-    assert FacilityLocation(11_318, 4)(torch.randn(4, 4), torch.tensor([0, 0, 11_317, 11_317])).isfinite()

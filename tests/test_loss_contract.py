@@ -61,21 +61,24 @@ def test_what_search_draws_is_allowed(name: str) -> None:
 # Written down here from the papers and the released code, see each docstring.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "angular": {"alpha": 45.0, "weight": 2.0},
-    "arcface": {"scale": 64.0, "margin": 0.5},
+    "arcface": {"scale": 64.0, "margin": 0.5, "lr_factor": 1.0},
     "contrastive": {"margin": 1.0},
     "deep_spectral": {},
-    "facility_location": {"gamma": 1.0},
+    "facility_location": {"gamma": 1.0, "swaps": 5},
     "group": {
         **{"anchors": 2, "steps": 1, "temperature": 24.0, "similarity": "pearson", "negatives": "clamp", "bias": True},
         **{"zero_diagonal": True, "cross_entropy": 0.0, "classes": "all", "objective": "cross_entropy"},
     },
     "lifted_structure": {"margin": 1.0},
-    "margin": {"margin": 0.2, "beta": 1.2, "cutoff": 0.5, "nonzero_cutoff": 1.4, "nu": 0.0},
+    "margin": {
+        **{"margin": 0.2, "beta": 1.2, "betas": "class", "cutoff": 0.5, "nonzero_cutoff": 1.4, "nu": 0.0},
+        "lr_factor": 1.0,
+    },
     "multi_similarity": {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1},
     "n_pairs": {"l2": 0.02},
-    "normalized_softmax": {"temperature": 0.05},
+    "normalized_softmax": {"temperature": 0.05, "lr_factor": 1.0},
     "proxy_anchor": {"alpha": 32.0, "delta": 0.1, "lr_factor": 100.0},
-    "proxy_nca": {"scale": 3.0, "proxy_scale": 3.0},
+    "proxy_nca": {"scale": 3.0, "proxy_scale": 3.0, "lr_factor": 1.0},
     "ranked_list": {"alpha": 1.2, "margin": 0.4, "T_n": 10.0, "T_p": 0.0},
     "soft_triple": {"centres": 10, "gamma": 0.1, "scale": 20.0, "margin": 0.01, "tau": 0.2, "lr_factor": 100.0},
     "softmax": {},
@@ -243,6 +246,18 @@ def test_distances_are_those_of_a_loop_and_equal_rows_are_at_none() -> None:
     x.requires_grad_()
     distances(x)[1, 3].backward()
     assert torch.equal(x.grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize(("offset", "apart"), [(0.0, 1e-2), (0.0, 5e-3), (100.0, 1.0)])
+def test_distances_in_float32_are_those_of_float64_also_when_small_or_far_from_the_origin(
+    offset: float, apart: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(8, 64, generator=generator), dim=1) * (1 if apart < 1 else 10)
+    step = torch.nn.functional.normalize(torch.randn(8, 64, generator=generator), dim=1)
+    both = torch.cat([x, x + apart * step]) + offset
+    by_differences = (both.double()[:, None] - both.double()).square().sum(dim=2).sqrt()
+    torch.testing.assert_close(distances(both).double(), by_differences, rtol=3e-2, atol=0)
 
 
 def test_cosines_are_those_of_a_loop_and_a_row_of_zeros_has_none() -> None:

@@ -121,6 +121,10 @@ def test_never_draws_beyond_the_cutoff_but_where_there_is_nothing_else() -> None
     torch.manual_seed(0)
     draws = [Margin(4, 2).draw(distances(x), y)[0, 1].item() for _ in range(50)]
     assert set(draws) == {2}  # 100 degrees is at 1.53
+    near = Margin(2, 3)
+    D = torch.tensor([[0.0, 0.5, 1.39, 1.42], [0.5, 0.0, 1.42, 1.42], [1.39, 1.42, 0.0, 1.0], [1.42, 1.42, 1.0, 0.0]])
+    labels = torch.tensor([0, 0, 1, 1])
+    assert {int(near.draw(D, labels)[0, 1]) for _ in range(50)} == {2}  # the one at 1.42 is beyond 1.4
     alone, y = x[[0, 1, 3, 4]], torch.tensor([0, 0, 1, 2])
     draws = [Margin(4, 2).draw(distances(alone), y)[0, 1].item() for _ in range(100)]
     assert set(draws) == {2, 3}
@@ -139,7 +143,8 @@ def test_the_draw_follows_the_global_seed() -> None:
 
 @pytest.mark.parametrize("betas", ["class", "shared"])
 def test_equals_pytorch_metric_learning_given_the_same_pairs(betas: str) -> None:
-    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    from pytorch_metric_learning import losses as pml
+
     x, y = random_batch(2, n=20)
     loss, negatives = Margin(4, 4, betas=betas).double(), any_negatives(y)
     theirs = pml.MarginLoss(learn_beta=True, num_classes=4 if betas == "class" else None)

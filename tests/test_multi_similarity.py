@@ -72,6 +72,13 @@ def test_a_pair_exactly_at_the_mining_margin_is_left_out() -> None:
     assert MultiSimilarity(2, 2, epsilon=0.501)(x, y).item() == pytest.approx((first + second) / 3, rel=1e-12)
 
 
+def test_the_mining_margin_itself_is_outside() -> None:
+    """Axes: the first anchor's positive at cosine 1, its negative at 0, so with epsilon 1 exactly at the margin."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    assert MultiSimilarity(2, 2, epsilon=1.0)(x, torch.tensor([0, 0, 1])) == 0
+    assert MultiSimilarity(2, 2, epsilon=1.01)(x, torch.tensor([0, 0, 1])) > 0
+
+
 def test_without_pairs_it_is_zero_and_so_is_the_gradient() -> None:
     x = torch.randn(5, 3, requires_grad=True)
     for y in (torch.zeros(5, dtype=torch.long), torch.arange(5)):
@@ -84,7 +91,8 @@ def test_without_pairs_it_is_zero_and_so_is_the_gradient() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("classes", [3, 9])
 def test_equals_pytorch_metric_learning(seed: int, classes: int) -> None:
-    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    from pytorch_metric_learning import losses as pml
+
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     x, y = random_batch(seed, n=20, classes=classes)
     theirs = x.clone().requires_grad_()

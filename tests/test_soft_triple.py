@@ -89,7 +89,8 @@ def test_centres_that_coincide_have_a_finite_gradient() -> None:
 
 @pytest.mark.parametrize("centres", [2, 10])
 def test_equals_pytorch_metric_learning(centres: int) -> None:
-    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    from pytorch_metric_learning import losses as pml
+
     loss, x, y = setup(centres=centres)
     regularizer = pytest.importorskip("pytorch_metric_learning.regularizers").SparseCentersRegularizer(5, centres)
     theirs = pml.SoftTripleLoss(5, 4, centers_per_class=centres, weight_regularizer=regularizer, weight_reg_weight=0.2)

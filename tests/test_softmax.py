@@ -46,3 +46,14 @@ def test_normalized_softmax_equals_the_loop(temperature: float) -> None:
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     loss, x, y = setup(name)
     assert torch.autograd.gradcheck(lambda x, _: loss(x, y), (x.requires_grad_(), loss.classifier.weight))
+
+
+def test_normalized_softmax_equals_pytorch_metric_learning() -> None:
+    from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+
+    loss, x, y = setup("normalized_softmax")
+    theirs = NormalizedSoftmaxLoss(5, 4, temperature=0.05)
+    theirs.W.data = loss.classifier.weight.data.T.clone()
+    value, expected = loss(x.requires_grad_(), y), theirs(x, y)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))

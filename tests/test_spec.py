@@ -4,12 +4,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from harness import config, plan
 from harness.spec import SETTINGS, Experiment, Field, Result, Trial, UserError, unknown
+from losses.base import AtLeast, AtMost
 
 
 def a_trial(**changes: Any) -> Trial:
@@ -130,6 +131,14 @@ def test_fields_refuse_with_what_is_allowed(hint: Any, text: str, allowed: str) 
         Field.of("x", hint, None).parse(text)
     assert allowed in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_several_limits_of_a_knob_are_kept_and_told() -> None:
+    field = Field.of("share", Annotated[float, AtLeast(0), AtMost(1)], 0.5)
+    assert field.parse("1") == 1.0
+    for text in ("-0.1", "1.1"):
+        with pytest.raises(UserError, match=f"share={text}: allowed is a number of at least 0 and at most 1"):
+            field.parse(text)
 
 
 def test_limits_are_kept() -> None:

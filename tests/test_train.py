@@ -233,6 +233,15 @@ def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
     assert rates(trial("triplet", lr=1e-3, dim=None)) == pytest.approx([1e-3])
 
 
+def test_a_loss_may_keep_weight_decay_off_what_it_owns(small: Path) -> None:
+    """The margin loss's beta is a distance: decayed, it would sink where there is nothing to learn."""
+    for name, decays in (("margin", False), ("proxy_nca", True)):
+        bench, loss = set_up(trial(name, weight_decay=0.5))
+        *network, owned = loop.parameter_groups(bench, train.main_stage(bench, loss))
+        assert all(group["weight_decay"] == 0.5 for group in network)
+        assert owned["weight_decay"] == (0.5 if decays else 0.0)
+
+
 def schedule(one: Trial) -> list[float]:
     """The trunk's learning rate at each step of each epoch."""
     bench, loss = set_up(one)
