@@ -1,7 +1,8 @@
-"""Ensembles as in the paper: independent networks, their unit-length embeddings concatenated."""
+"""What is made of stored embeddings: ensembles as in the paper, and metrics measured again."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import safetensors.torch
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harness import evaluate, train
+from harness.clustering import RECIPES
 from harness.spec import Result, UserError
 from harness.storage import Storage
 
@@ -39,6 +41,28 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
         provenance=first.provenance,
         ensemble=size,
         members=tuple(sorted(member.id for member in members)),
+    )
+
+
+def measure_again(one: Result, recipe: str, storage: Storage) -> Result:
+    """A stored run's metrics from its embeddings, NMI by another recipe: a record of its own."""
+    if one.ensemble or one.recipe:
+        raise UserError(f"{one.id} has no embeddings of its own: name a single run")
+    begun = time.perf_counter()
+    loaded = load(one, storage)
+    ks = tuple(int(name[2:]) for name in one.metrics if name.startswith("R@"))
+    how = RECIPES[recipe]
+    found = evaluate.metrics(loaded["embeddings"], loaded["labels"], ks, train.KMEANS_SEED, loaded.get("queries"), how)
+    spent = round(time.perf_counter() - begun, 3)
+    return replace(
+        one,
+        metrics=found,
+        conventions={**one.conventions, "NMI": f"{how}, seed {train.KMEANS_SEED}"},
+        curve=(),
+        seconds={"evaluate": spent, "total": spent},
+        artifacts={},
+        members=(one.id,),
+        recipe=recipe,
     )
 
 

@@ -1,73 +1,113 @@
-"""Recall@K, MAP@R, R-precision and NMI of a set of embeddings: exact, in chunks, on any device.
+"""Recall@K, MAP@R, R-precision and NMI of a set of embeddings: exact, in bounded memory, on the embeddings' device.
 
-Distances are Euclidean; on embeddings of unit length that ranks as the cosine does. Each image is a query against
-all others, itself left out by its index. A query alone in its class is a miss for Recall@K, as in the usual code,
-and has no R-precision or MAP@R: those leave it out of their mean.
+Neighbours are ranked by Euclidean distance in float64, equal ones by their index, so no number depends on chunk sizes,
+device or threads. Next to nothing is computed in float64: float32 matrix products rank all but the few rows in which a
+right and a wrong neighbour are closer to each other than a product's rounding error, and only those are ranked again.
+
+Why it is as it is. The time is that of the matrix product; the rest must not add to it. Sorting a row of 60,502, even
+partly, costs as much as computing it, so a row is first reduced to the maxima of its groups of GROUP entries, a pass
+at memory speed: the k largest entries can only lie in the k groups with the largest maxima, and what is ranked is those
+few. Computing the symmetric half of the products once would halve the product, but then every block has to be merged
+into a running list of every row, which costs more than it saves (benchmarks/evaluation.py).
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-CHUNK = 2**24  # entries of a similarity block held at once: 64 MB
-LLOYD = 100  # iterations at most
-RECIPE = f"k-means++ start, Lloyd until the assignments stop or {LLOYD} times, 1 start, arithmetic mean"
+from harness.clustering import OURS, Recipe, kmeans, mutual_information, nmi
+
+__all__ = [
+    "OURS",
+    "Recipe",
+    "kmeans",
+    "map_at_r",
+    "metrics",
+    "mutual_information",
+    "nmi",
+    "precision_at_1",
+    "r_precision",
+    "recall_at_k",
+    "retrieval",
+]
+
+CHUNK = 2**26  # entries of a block of similarities at most: 256 MB
+GROUP = 16
+SPARE = 8  # neighbours looked at beyond those that count, so that a near tie at the edge is seen whole
 
 
 def metrics(
-    embeddings: Tensor, labels: Tensor, ks: Sequence[int], seed: int, queries: Tensor | None = None
+    embeddings: Tensor,
+    labels: Tensor,
+    ks: Sequence[int],
+    seed: int,
+    queries: Tensor | None = None,
+    recipe: Recipe = OURS,
 ) -> dict[str, float]:
     """All of them: R@K for each K, MAP@R, RP, NMI. `queries` (n,) bool, where queries and gallery are apart; NMI is of
     all."""
     found = retrieval(embeddings, labels, ks, queries)
-    found["NMI"] = nmi(embeddings, labels, seed)
+    found["NMI"] = nmi(embeddings, labels, seed, recipe)
     return found
 
 
 def recall_at_k(embeddings: Tensor, labels: Tensor, ks: Sequence[int]) -> dict[int, float]:
-    """Share of queries with at least one image of their class among the K nearest."""
+    """Share of queries with at least one image of their class among the K nearest. A query alone in its class is a
+    miss."""
     found = retrieval(embeddings, labels, ks)
     return {k: found[f"R@{k}"] for k in ks}
 
 
+def precision_at_1(embeddings: Tensor, labels: Tensor) -> float:
+    """Share of queries whose nearest neighbour is of their class: the same as Recall@1."""
+    return retrieval(embeddings, labels, (1,))["R@1"]
+
+
 def map_at_r(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean over queries of (1/R) sum over i <= R of precision@i where the i-th neighbour is right (Musgrave et al.)."""
+    """Mean over queries of (1/R) sum over i <= R of precision@i where the i-th neighbour is right (Musgrave et al.), R
+    the number of others in the class. A query alone in its class, R = 0, is no query here."""
     return retrieval(embeddings, labels, ())["MAP@R"]
 
 
 def r_precision(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean over queries of the share of their class among the R nearest, R the number of others in the class."""
+    """Mean over queries with R > 0 of the share of right ones among the R nearest."""
     return retrieval(embeddings, labels, ())["RP"]
 
 
 def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> dict[str, float]:
-    """Every retrieval metric from one pass over the neighbours. Without `queries` each image is searched for among
-    all others; with them, only queries are, and only among the rest."""
+    """Every retrieval metric from one pass over the neighbours. Without `queries` each image is searched for among all
+    others; with them, only queries are, and only among the rest."""
     check(embeddings, labels)
     everything = torch.arange(len(labels), device=labels.device)
-    asked, gallery = (everything, everything) if queries is None else (everything[queries], everything[~queries])
-    if not len(asked) or not len(gallery):
-        raise ValueError(f"{len(asked)} queries and {len(gallery)} images in the gallery: both are needed")
-    itself = int(queries is None)
+    asked, shown = (everything, everything) if queries is None else (everything[queries], everything[~queries])
+    if not len(asked) or not len(shown):
+        raise ValueError(f"{len(asked)} queries and {len(shown)} images in the gallery: both are needed")
+    alone = queries is None
+    most = len(shown) - int(alone)
+    for k in ks:
+        if not 1 <= k <= most:
+            raise ValueError(f"Recall@{k}: allowed is 1 to {most}, the number of images a query is compared with")
     _, names = labels.unique(return_inverse=True)
-    R = names[gallery].bincount(minlength=int(names.max()) + 1)[names[asked]] - itself  # right ones in the gallery
-    n, depth = len(asked), min(max([*ks, int(R.max()), 1]), len(gallery) - itself)
-    first = torch.full((n,), depth, device=labels.device)  # rank of the first right neighbour, from 0
-    precision = torch.zeros(n, dtype=torch.float64, device=labels.device)
+    of_class = names[shown].bincount(minlength=int(names.max()) + 1)
+    R = of_class[names[asked]] - int(alone)  # (queries,) right ones in the gallery
+    depth = min(max([*ks, int(R.max()), 1]), most)
+    first = torch.full((len(asked),), depth, device=labels.device)  # rank of the first right neighbour, from 0
+    precision = torch.zeros(len(asked), dtype=torch.float64, device=labels.device)
     average = torch.zeros_like(precision)
     ranks = torch.arange(depth, device=labels.device)
-    for rows, neighbours in nearest(embeddings[asked], embeddings[gallery], depth, itself=bool(itself)):
-        right = labels[gallery[neighbours]] == labels[asked[rows], None]
+    gallery = embeddings if alone else embeddings[shown]
+    for rows, right in rankings(embeddings, gallery, asked, names, names[shown], depth, alone=alone):
         first[rows] = torch.where(right, ranks, depth).amin(dim=1)
         counted = right & (ranks < R[rows, None])
         hits = counted.cumsum(dim=1)
         R_rows = R[rows].clamp_min(1)
         precision[rows] = hits[:, -1].double() / R_rows
         average[rows] = (counted * hits.double() / (ranks + 1)).sum(dim=1) / R_rows
-    found = {f"R@{k}": (first < k).double().mean().item() if k <= depth else (R > 0).double().mean().item() for k in ks}
     company = R > 0
+    found = {f"R@{k}": (first < k).double().mean().item() for k in ks}
     return found | {"MAP@R": mean(average[company]), "RP": mean(precision[company])}
 
 
@@ -80,81 +120,88 @@ def check(embeddings: Tensor, labels: Tensor) -> None:
         raise ValueError(f"{len(embeddings)} embeddings but {len(labels)} labels")
     if len(labels) < 2:
         raise ValueError("retrieval needs at least 2 images")
-    if not embeddings.isfinite().all():
-        bad = int((~embeddings.isfinite()).any(dim=1).sum())
+    if (labels == labels[0]).all():
+        raise ValueError("all images are of one class: there is nothing to tell apart")
+    bad = sum(int((~part.isfinite()).any(dim=1).sum()) for part in embeddings.split(2**14))
+    if bad:
         raise FloatingPointError(f"{bad} of {len(embeddings)} embeddings are not finite")
 
 
-def nearest(queries: Tensor, gallery: Tensor, depth: int, *, itself: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Chunks of queries with the indices of their `depth` nearest in the gallery, nearest first. `itself`: query i is
-    image i of the gallery, and left out."""
-    # |q - g|^2 / 2 = |q|^2 / 2 - (q.g - |g|^2 / 2): the query's own norm does not change its ranking
-    half = gallery.square().sum(dim=1) / 2
-    for rows in torch.arange(len(queries), device=gallery.device).split(max(1, CHUNK // len(gallery))):
-        closeness = torch.addmm(-half[None, :], queries[rows], gallery.T)
-        if itself:
-            closeness[torch.arange(len(rows), device=rows.device), rows] = -math.inf
-        yield rows, closeness.topk(depth, dim=1).indices
+def rankings(
+    embeddings: Tensor, gallery: Tensor, asked: Tensor, names: Tensor, shown: Tensor, depth: int, *, alone: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Chunks of queries (their places in `asked`), and which of their `depth` nearest are right, nearest first.
+
+    `names` are the classes of the embeddings, `shown` those of the gallery; `alone`: the gallery is the embeddings
+    themselves, and a query is left out of it by its index.
+    """
+    half = torch.linalg.vector_norm(gallery, dim=1).square() / 2
+    largest = torch.linalg.vector_norm(embeddings, dim=1).max()
+    most = len(gallery) - int(alone)
+    wide = min(depth + SPARE, most)
+    # twice the usual error of a product of rows that long, and of the halved squares
+    doubt = 6 * largest.square() * math.sqrt(embeddings.shape[1]) * torch.finfo(embeddings.dtype).eps
+    for rows in torch.arange(len(asked), device=asked.device).split(chunk(len(gallery), embeddings)):
+        queries = asked[rows]
+        # |q - g|^2 / 2 = |q|^2 / 2 - (q.g - |g|^2 / 2): the query's own norm does not change its ranking
+        closeness = torch.addmm(-half, embeddings[queries], gallery.T)
+        if alone:
+            closeness[torch.arange(len(rows), device=rows.device), queries] = -math.inf
+        values, found = largest_of(closeness, wide)
+        right = shown[found] == names[queries, None]
+        near = values[:, :-1] - values[:, 1:] <= doubt
+        unclear = (near & (right[:, :-1] != right[:, 1:]))[:, :depth].any(dim=1)
+        # a near tie may go on beyond what was looked at
+        endless = values[:, depth - 1] - values[:, -1] <= doubt if wide < most else torch.zeros_like(unclear)
+        for row in (unclear & ~endless).nonzero().flatten().split(64):
+            ranked = rank(embeddings[queries[row]], gallery, found[row])[:, :depth]
+            right[row, :depth] = shown[ranked] == names[queries[row], None]
+        for row in endless.nonzero().flatten().tolist():
+            query = int(queries[row])
+            ranked = rank_all(embeddings[query], gallery, query if alone else None)[:depth]
+            right[row, :depth] = shown[ranked] == names[query]
+        yield rows, right[:, :depth]
 
 
-def nmi(embeddings: Tensor, labels: Tensor, seed: int) -> float:
-    """NMI of the classes and a k-means clustering into as many clusters as there are classes."""
-    return mutual_information(labels, kmeans(embeddings, len(labels.unique()), seed))
+def chunk(gallery: int, embeddings: Tensor) -> int:
+    """Queries at once: a block of CHUNK entries, or an eighth of the memory there is."""
+    if embeddings.is_cuda:
+        free = torch.cuda.mem_get_info(embeddings.device)[0]
+    elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        free = 2**32
+    return max(1, min(CHUNK, free // 8 // embeddings.element_size()) // gallery)
 
 
-def mutual_information(a: Tensor, b: Tensor) -> float:
-    """Mutual information of two labelings over the arithmetic mean of their entropies; 1 if both are constant."""
-    a, b = (labels.unique(return_inverse=True)[1].cpu() for labels in (a, b))
-    n = len(a)
-    width = int(b.max()) + 1
-    cells, counts = (a * width + b).unique(return_counts=True)
-    joint = counts.double() / n
-    pa, pb = a.bincount().double() / n, b.bincount().double() / n
-    information = (joint * (joint.log() - pa[cells // width].log() - pb[cells % width].log())).sum().item()
-    entropies = -(pa * pa.log()).sum().item() - (pb * pb.log()).sum().item()
-    return min(max(2 * information / entropies, 0.0), 1.0) if entropies > 0 else 1.0
+def largest_of(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row, largest first, and their columns: of the groups of columns j, j + m, j + 2m, ... only
+    the k with the largest maxima are looked into."""
+    n = block.shape[1]
+    m = -(-n // GROUP)
+    if 2 * k >= m:
+        return block.topk(k, dim=1)
+    maxima = block[:, :m].clone()
+    for begin in range(m, n, m):
+        part = block[:, begin : begin + m]
+        torch.maximum(maxima[:, : part.shape[1]], part, out=maxima[:, : part.shape[1]])
+    columns = maxima.topk(k, dim=1, sorted=False).indices[:, :, None] + torch.arange(0, n, m, device=block.device)
+    columns = columns.flatten(1)
+    values = block.gather(1, columns.clamp_max(n - 1)).masked_fill_(columns >= n, -math.inf)
+    values, places = values.topk(k, dim=1)
+    return values, columns.gather(1, places)
 
 
-def kmeans(x: Tensor, k: int, seed: int) -> Tensor:
-    """Cluster labels (n,): k-means++, then Lloyd until no assignment changes. A cluster that runs empty restarts
-    at the point farthest from its centre."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = x[plus_plus(x, k, generator)]
-    assigned = torch.full((len(x),), -1, device=x.device)
-    for _ in range(LLOYD):
-        distances, nearest_centre = assign(x, centres)
-        sizes = nearest_centre.bincount(minlength=k)
-        for empty in (sizes == 0).nonzero().flatten().tolist():
-            farthest = int(torch.where(sizes[nearest_centre] > 1, distances, -1).argmax())
-            sizes[nearest_centre[farthest]] -= 1
-            nearest_centre[farthest], sizes[empty], distances[farthest] = empty, 1, 0
-        if torch.equal(nearest_centre, assigned):
-            break
-        assigned = nearest_centre
-        centres = torch.zeros_like(centres).index_add_(0, assigned, x) / sizes[:, None]
-    return assigned
+def rank(queries: Tensor, gallery: Tensor, candidates: Tensor) -> Tensor:
+    """Candidates (r, c), columns of the gallery, of queries (r, d): nearest first in float64, equal ones by index."""
+    candidates = candidates.sort(dim=1).values
+    distances = (gallery[candidates].double() - queries.double()[:, None]).square().sum(dim=2)
+    return candidates.gather(1, distances.argsort(dim=1, stable=True))
 
 
-def plus_plus(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """Indices of k starting points: each drawn with probability proportional to its squared distance
-    to the nearest one chosen so far."""
-    chosen = [int(torch.randint(len(x), (), generator=generator))]
-    norms = x.square().sum(dim=1)
-    distances = torch.full((len(x),), math.inf, device=x.device)
-    for _ in range(k - 1):
-        last = chosen[-1]
-        distances = torch.minimum(distances, (norms - 2 * (x @ x[last]) + norms[last]).clamp_min(0))
-        distances[last] = 0  # exactly, whatever rounding says
-        mass = distances.double().cumsum(0)
-        # all points coincide with a centre: any will do
-        at = torch.rand((), generator=generator, dtype=torch.float64).to(x.device) * mass[-1]
-        chosen.append(min(int(torch.searchsorted(mass, at, right=True)), len(x) - 1))
-    return torch.tensor(chosen, device=x.device)
-
-
-def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distance to the nearest centre, and which one that is."""
-    half = centres.square().sum(dim=1) / 2
-    found = [torch.addmm(-half[None, :], rows, centres.T).max(dim=1) for rows in x.split(max(1, CHUNK // len(centres)))]
-    closeness, which = torch.cat([one.values for one in found]), torch.cat([one.indices for one in found])
-    return (x.square().sum(dim=1) - 2 * closeness).clamp_min(0), which
+def rank_all(query: Tensor, gallery: Tensor, itself: int | None) -> Tensor:
+    """The whole gallery, nearest first in float64, equal ones by index; the query itself last."""
+    distances = torch.cat([(part.double() - query.double()).square().sum(dim=1) for part in gallery.split(2**14)])
+    if itself is not None:
+        distances[itself] = math.inf
+    return distances.argsort(stable=True)

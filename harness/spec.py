@@ -289,8 +289,8 @@ SETTINGS: Mapping[str, Field] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one trial gave, or an ensemble of trials that differ in their seed only. Written once; metrics are
-    unrounded fractions."""
+    """What one trial gave, or an ensemble of trials that differ in their seed only, or a trial measured again. Written
+    once; metrics are unrounded fractions."""
 
     trial: Trial  # of an ensemble: its first member's
     title: str
@@ -304,9 +304,12 @@ class Result:
     provenance: Mapping[str, Any]
     ensemble: int = 0  # how many networks are joined; 0: a single trial
     members: tuple[str, ...] = ()  # ids of the trials the networks are taken from
+    recipe: str = ""  # of NMI, where a stored run was measured again with another one
 
     @property
     def id(self) -> str:
+        if self.recipe:
+            return hashlib.sha256(f"{self.recipe} of {self.trial.id}".encode()).hexdigest()[:12]
         return ensemble_id(self.ensemble, self.members) if self.ensemble else self.trial.id
 
     def to_json(self) -> dict[str, Any]:
@@ -320,8 +323,9 @@ class Result:
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
         try:
-            fields = {item.name: data[item.name] for item in dataclasses.fields(cls)}
-            tuples = {name: tuple(fields[name]) for name in ("curve", "members")}
+            needed = {item.name for item in dataclasses.fields(cls) if item.default is dataclasses.MISSING}
+            fields = {item.name: data[item.name] for item in dataclasses.fields(cls) if item.name in {*needed, *data}}
+            tuples = {name: tuple(fields.get(name, ())) for name in ("curve", "members")}
             result = cls(**{**fields, **tuples, "trial": Trial.from_json(fields["trial"])})
             finite = all(math.isfinite(value) for value in result.metrics.values())
             id, _ = result.id, result.seconds["total"] + result.metrics["R@1"]

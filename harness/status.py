@@ -15,7 +15,7 @@ SILENCE = 300  # seconds without a sign of life before a trial is doubted
 
 def describe(store: Store, storage: Storage) -> str:
     """Lines for a person."""
-    results, _ = store.results()
+    results = [one for one in store.results()[0] if not one.recipe]
     try:
         signs = [sign for sign in map(storage.read_json, storage.names("running")) if sign]
         plans = [plan for plan in map(storage.read_json, storage.names("plans")) if plan and alive(plan)]

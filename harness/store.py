@@ -145,7 +145,7 @@ def frame(results: Iterable[Result]) -> "pd.DataFrame":
         trial["knobs"] = json.dumps(trial["knobs"], sort_keys=True)
         trial["drops"] = ",".join(str(epoch) for epoch in trial["drops"])
         fixed = {"id": result.id, "title": result.title, "cite": result.cite, **trial}
-        fixed |= {"ensemble": result.ensemble, "members": " ".join(result.members)}
+        fixed |= {"ensemble": result.ensemble, "members": " ".join(result.members), "recipe": result.recipe}
         fixed |= {"parameters": result.parameters, "seconds": result.seconds["total"]}
         rows += [{**fixed, "metric": metric, "value": value} for metric, value in result.metrics.items()]
     return pd.DataFrame(rows)

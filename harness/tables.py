@@ -68,9 +68,10 @@ def render(results: list[Result], form: str, metrics: Sequence[str] = ()) -> dic
     return {f"{table.slug}.{ending}": write(table) for table in tables}
 
 
-def select(results: Iterable[Result], **keep: str | None) -> list[Result]:
-    """Results on test classes, filtered by dataset, protocol and backbone where a value is given."""
-    final = [result for result in results if result.trial.fold == "test"]
+def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
+    """Results on test classes, filtered by dataset, protocol and backbone where a value is given; `recipe`: those that
+    were measured again with that one for NMI."""
+    final = [result for result in results if result.trial.fold == "test" and result.recipe == recipe]
     for field, value in keep.items():
         if value is not None:
             final = _filter(final, field, value)

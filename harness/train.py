@@ -60,7 +60,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         title=loss.title if loss else BASELINES.get(trial.backbone, UNTRAINED),
         cite=loss.cite if loss else "",
         metrics=metrics,
-        conventions={"NMI": f"{evaluate.RECIPE}, seed {KMEANS_SEED}", "distance": distance(bench)},
+        conventions={"NMI": f"{evaluate.OURS}, seed {KMEANS_SEED}", "distance": distance(bench)},
         curve=tuple(curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(bench, loss),

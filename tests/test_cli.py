@@ -156,6 +156,7 @@ def test_version_and_python_m(harness: Harness) -> None:
             ("import",),
             ("status",),
             ("embed",),
+            ("eval",),
             ("check-loss",),
         ),
         *(("data",), ("data", "check"), ("data", "download"), ("data", "cache"), ("data", "cache", "ls")),
@@ -471,7 +472,7 @@ def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
     light = ["spec", "config", "plan", "store", "tables"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
-    heavy += ["backbones", "evaluate", "provenance"]
+    heavy += ["backbones", "clustering", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]
     folder = Path(train.__file__).parent
     for order, allowed in ((light, ()), (heavy, ())):

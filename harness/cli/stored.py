@@ -40,6 +40,9 @@ def tables(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only this dataset.")] = None,
     protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Only this protocol.")] = None,
     backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this backbone.")] = None,
+    nmi_recipe: Annotated[
+        str, typer.Option(metavar="NAME", help="Results that `harness eval` measured again with this recipe.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write files there instead of printing.")] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
@@ -47,7 +50,9 @@ def tables(
     from harness import tables
 
     found, problems = Store(results).results()
-    final = tables.select(found, dataset=dataset, protocol=protocol, backbone=backbone)
+    final = tables.select(found, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
+    if not final and nmi_recipe:
+        raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
     if not final:
         report(problems)
         raise UserError(f"no final results in {results}; make some with: harness run")
@@ -111,7 +116,14 @@ def ls(
         headers = ["id", "loss", "dataset", "fold", "protocol", "backbone", "seed", "R@1", "seconds"]
         rows = [
             [
-                *(one.id, one.trial.loss, one.trial.dataset, one.trial.fold, one.trial.protocol, one.trial.backbone),
+                *(
+                    one.id,
+                    one.trial.loss + (f" ({one.recipe})" if one.recipe else ""),
+                    one.trial.dataset,
+                    one.trial.fold,
+                    one.trial.protocol,
+                    one.trial.backbone,
+                ),
                 *(one.trial.seed, f"{100 * one.metrics['R@1']:.1f}", f"{one.seconds['total']:.0f}"),
             ]
             for one in found
