@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import uuid
+import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -80,7 +81,7 @@ def open_built(key: Key) -> Built | None:
         size = (folder / "pixels").stat().st_size
         # nothing at all can be mapped where no image can be read
         pixels = np.memmap(folder / "pixels", np.uint8, mode="r") if size else np.zeros(0, np.uint8)
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):  # damaged is as good as none
         return None
     if size != 3 * int((arrays["heights"] * arrays["widths"]).sum()):  # cut off, as by a copy to a full disk
         return None

@@ -42,7 +42,9 @@ def dataset(name: str) -> Dataset:
         return _dataset(name, f"datasets/{name}.toml", _read("datasets", name))
     path = Path(name).absolute()
     # the ending stays in the name, so that ./name is what made a stored result
-    own = re.sub(r"[^\w.-]", "-", path.name)
+    own = re.sub(r"[^\w.-]", "-", path.resolve().name)
+    if not own:
+        raise UserError(f"--dataset {name}: a dataset is called like its folder, and this one has no name")
     if own in names("datasets"):
         raise UserError(
             f"--dataset {name}: {own} is a shipped dataset; rename the folder, or, if that is what it is: "
@@ -82,8 +84,9 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
             raise UserError(f"{where}: {key}={value}: allowed is {Field(key, kind).allowed}")
     if data["layout"] not in LAYOUTS:
         raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
-    if not data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
-        raise UserError(f"{where}: recall_at={list(data['recall_at'])}: allowed are whole numbers like [1, 2, 4, 8]")
+    if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
+        told = list(data["recall_at"])
+        raise UserError(f"{where}: recall_at={told}: allowed are whole numbers like [1, 2, 4, 8], 1 among them")
     if not all(isinstance(one, dict) and "url" in one for one in data["archives"]):
         raise UserError(f"{where}: an entry of archives has no url")
     return Dataset(name=name, **data)
@@ -128,7 +131,8 @@ def loss(name: str) -> LossSpec:
             return _describe(name, losses.get(name))
         except KeyError as error:
             raise UserError(f"--losses {name}: {error.args[0]}") from None
-    name = name.replace("-", "_")
+    if name not in losses.names():
+        name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
     try:
@@ -145,8 +149,8 @@ def _own_loss(text: str) -> LossSpec:
     file = Path(path)
     try:
         source = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--losses {text}: cannot read {path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--losses {text}: cannot read {path}: {error}") from None
     name = f"{file.stem}.{wanted}"
     try:
         described = _describe(name, losses.get(name, source))
@@ -154,7 +158,7 @@ def _own_loss(text: str) -> LossSpec:
         raise UserError(f"--losses {text}: {error.args[0]}") from None
     except UserError as error:
         raise UserError(f"--losses {text}: {error}") from None
-    except Exception as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
     version = hashlib.sha256(source.encode()).hexdigest()[:12]
     return replace(described, version=version, source=source)

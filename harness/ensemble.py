@@ -33,7 +33,7 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
         title=first.title,
         cite=first.cite,
         metrics={name: sum(one[name] for one in found) / len(found) for name in found[0]},
-        conventions={**first.conventions, "ensemble": how},
+        conventions={**first.conventions, "NMI": f"{evaluate.OURS}, seed {train.KMEANS_SEED}", "ensemble": how},
         curve=(),
         seconds={"evaluate": (spent := round(time.perf_counter() - begun, 3)), "total": spent},
         parameters=size * first.parameters,

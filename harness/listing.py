@@ -43,7 +43,8 @@ class Listing:
     labels: tuple[int, ...]  # index `classes`
     classes: tuple[str, ...]
     train_classes: int
-    queries: tuple[bool, ...] = ()  # of the test images; empty: every one is a query and in the gallery
+    queries: tuple[bool, ...] = ()  # which images are; empty: every test image is one, and in the gallery
+    split_seed: int = 0  # of the validation folds
 
     def counts(self) -> dict[str, int]:
         training = sum(label < self.train_classes for label in self.labels)
@@ -154,6 +155,7 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
         tuple(map(str, classes)),
         half,
         tuple(entry.side == "query" for entry in entries) if "query" in sides else (),
+        dataset.split_seed,
     )
 
 
@@ -170,7 +172,7 @@ def fingerprint(listing: Listing) -> str:
     rows = zip(listing.paths, listing.labels, queries, sizes(listing), strict=True)
     for path, label, query, size in rows:
         hashed.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode(errors="surrogateescape"))
-    hashed.update(f"{listing.train_classes}".encode())
+    hashed.update(f"{listing.train_classes} {listing.split_seed}".encode())
     return hashed.hexdigest()[:12]
 
 

@@ -92,6 +92,10 @@ def values_of(one: Trial) -> dict[str, Any]:
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
     """One trial of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the user's,
     `fixed`."""
+    if experiment.settings.get("backbone") == PIXELS["backbone"]:
+        raise UserError(
+            "backbone=pixels has nothing to train: it is measured with every run, --losses none for it alone"
+        )
     tuned = _tuned(experiment, loss)
     layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]
     layers.append(experiment.knobs.get(loss.name, {}))
@@ -176,8 +180,11 @@ def command(result: Result, protocol: Protocol) -> str:
         settings = [name for name in settings if name not in fixed]
     stem, _, own = one.loss.rpartition(".")  # a user's file is not stored: it has to be where the command is run
     words = ["harness", "run", "--losses", f"./{stem}.py:{own}" if stem else one.loss]
-    words += ["--dataset", one.dataset if one.dataset in config.names("datasets") else f"./{one.dataset}"]
+    shipped = one.dataset in config.names("datasets")
+    words += ["--dataset", one.dataset if shipped else result.provenance.get("data") or f"./{one.dataset}"]
     words += ["--protocol", one.protocol]
+    if result.provenance.get("bad_images_skipped"):
+        words += ["--skip-bad-images"]
     if kind != usual["weights"] and one.backbone != PIXELS["backbone"]:
         words += ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
     if result.ensemble:
@@ -186,7 +193,8 @@ def command(result: Result, protocol: Protocol) -> str:
         words += ["--set", f"{name}={written(getattr(one, name))}"]
     for name, value in one.knobs.items():
         words += ["--set", f"{one.loss}.{name}={written(value)}"]
-    return shlex.join(words)
+    again = f"; harness eval {result.members[0]} --nmi-recipe {result.recipe}" if result.recipe else ""
+    return shlex.join(words) + again
 
 
 def written(value: Any) -> str:

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -157,8 +158,9 @@ class Protocol:
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
-        """What the protocol gives for one loss on one dataset: knobs, lr, weight_decay."""
-        return {key: value for key, value in self.tuned.get(dataset, {}).get(loss, {}).items() if key != "source"}
+        """What the protocol gives for one loss on one dataset, or on any: knobs, lr, weight_decay."""
+        layers = (self.tuned.get(which, {}).get(loss, {}) for which in ("any", dataset))
+        return {key: value for layer in layers for key, value in layer.items() if key != "source"}
 
     def shared(self, dataset: str) -> dict[str, Any]:
         """What every loss has on one dataset."""
@@ -268,6 +270,9 @@ class Trial:
         names = {item.name for item in dataclasses.fields(cls)}
         if set(data) != names:
             raise ValueError(f"not a trial: fields {', '.join(sorted(names ^ set(data)))} are missing or unknown")
+        for part in ("dataset", "loss"):  # folders are called so
+            if not re.fullmatch(r"(?!\.+$)[\w.:-]+", str(data[part])):
+                raise ValueError(f"not a trial: {part}={data[part]!r}")
         trial = cls(**{**data, "drops": tuple(data["drops"])})
         for name, one in SETTINGS.items():
             one.check(getattr(trial, name))

@@ -71,6 +71,8 @@ def position(sign: dict[str, Any]) -> str:
         return f"starting on {sign['node']}"
     if progress["stage"] == "evaluate":
         return f"evaluating on {sign['node']}"
+    if progress["stage"] == "images":
+        return f"preparing images {progress['step']}/{progress['steps']} on {sign['node']}"
     stage = "" if progress["stage"] == "train" else f"{progress['stage']} "
     return (
         f"{stage}epoch {progress['epoch']}/{progress['epochs']}  loss {progress['loss']:.3f}  "

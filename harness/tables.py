@@ -14,8 +14,8 @@ from harness.spec import SETTINGS, Result, unknown
 from harness.store import frame
 
 PIXELS = plan.PIXELS["backbone"]
+LOOKS = ("resize", "aspect", "crop")  # what raw pixels are made of
 SHARED = [name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE)]  # what fairness wants equal
-FORMATS = ("markdown", "latex", "csv")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Row:
     label: str
     cite: str
     seeds: int
+    baseline: bool
     cells: Mapping[str, Cell]
     notes: tuple[str, ...] = ()
 
@@ -79,11 +80,15 @@ def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> l
 
 
 def build(final: Iterable[Result], metrics: Sequence[str] = ()) -> list[Table]:
-    """Datasets, protocols and backbones come in tables of their own; the raw-pixel baseline, which has no
-    backbone, stands in each table of its dataset and protocol."""
+    """Datasets, copies of one, protocols and backbones come in tables of their own; the raw-pixel baseline, which has
+    no backbone, stands in each table of its dataset and protocol."""
     tables = []
-    for (dataset, protocol), group in groupby(sorted(final, key=_where), key=_where):
+    final = sorted(final, key=_where)
+    copies = Counter(where[:2] for where in {_where(one) for one in final})
+    for (dataset, protocol, version, fingerprint), group in groupby(final, key=_where):
         members = list(group)
+        if copies[dataset, protocol] > 1:  # a resized copy of a dataset is another dataset
+            dataset = f"{dataset} (version {version}, {fingerprint})"
         pixels = [one for one in members if one.trial.backbone == PIXELS]
         for backbone in sorted({one.trial.backbone for one in members} - {PIXELS}) or [PIXELS]:
             chosen = pixels + [one for one in members if one.trial.backbone == backbone != PIXELS]
@@ -92,8 +97,9 @@ def build(final: Iterable[Result], metrics: Sequence[str] = ()) -> list[Table]:
     return tables
 
 
-def _where(result: Result) -> tuple[str, str]:
-    return result.trial.dataset, result.trial.protocol
+def _where(result: Result) -> tuple[str, str, int, str]:
+    trial = result.trial
+    return trial.dataset, trial.protocol, trial.dataset_version, trial.fingerprint
 
 
 def _filter(results: list[Result], field: str, value: str) -> list[Result]:
@@ -128,6 +134,7 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
             label=_label(group[0]) + _distinction(group[0], [other[0] for other in groups]),
             cite=group[0].cite,
             seeds=len(group),
+            baseline=group[0].trial.loss == BASELINE,
             cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
             notes=_notes(group[0], usual),
         )
@@ -160,16 +167,21 @@ def _label(result: Result) -> str:
 
 
 def _usual(groups: list[list[Result]]) -> dict[str, Any]:
-    """The value most losses have for each setting they ought to share."""
+    """The value most losses have for each setting they ought to share, and the recipe most rows have for NMI."""
     trials = [group[0].trial for group in groups if group[0].trial.loss != BASELINE]
-    return {name: Counter(getattr(t, name) for t in trials).most_common(1)[0][0] for name in SHARED} if trials else {}
+    usual = {name: Counter(getattr(t, name) for t in trials).most_common(1)[0][0] for name in SHARED} if trials else {}
+    return {**usual, "NMI": Counter(group[0].conventions.get("NMI") for group in groups).most_common(1)[0][0]}
 
 
 def _notes(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
     """What a reader has to know of a row: a choice made on test classes, settings that the others do not have."""
-    leaked = ("Its epoch was chosen on test classes.",) if result.trial.checkpoint == "best-test" else ()
+    notes = ["Its epoch was chosen on test classes."] if result.trial.checkpoint == "best-test" else []
+    if skipped := result.provenance.get("bad_images_skipped"):
+        notes.append(f"{skipped} images could not be read and were left out.")
+    if result.conventions.get("NMI") != usual.get("NMI"):
+        notes.append(f"Its NMI: {result.conventions.get('NMI')}.")
     different = _differences(result, usual)
-    return leaked + ((f"Otherwise than the rest: {'; '.join(different)}.",) if different else ())
+    return (*notes, *([f"Otherwise than the rest: {'; '.join(different)}."] if different else []))
 
 
 def _differences(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
@@ -180,7 +192,7 @@ def _differences(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         f"{name} = {getattr(result.trial, name)}, others {value}"
         for name, value in usual.items()
-        if getattr(result.trial, name) != value and name not in own
+        if name != "NMI" and getattr(result.trial, name) != value and name not in own
     )
 
 
@@ -188,10 +200,11 @@ def _distinction(result: Result, rows: list[Result]) -> str:
     """Where a loss has several rows: the knobs, rates and versions that tell them apart."""
 
     def values(one: Result) -> dict[str, Any]:
-        names = (*TUNABLE, "loss_version", "dataset_version", "fingerprint")
+        names = (*TUNABLE, "loss_version", *(LOOKS if one.trial.backbone == PIXELS else ()))
         return {**{name: getattr(one.trial, name) for name in names}, **one.trial.knobs}
 
-    relatives = [values(one) for one in rows if one.trial.loss == result.trial.loss]
+    kind = (result.trial.loss, result.trial.backbone)
+    relatives = [values(one) for one in rows if (one.trial.loss, one.trial.backbone) == kind]
     mine = values(result)
     different = [name for name in mine if any(other.get(name) != mine[name] for other in relatives)]
     return f" ({', '.join(f'{name} = {mine[name]}' for name in different)})" if different else ""
@@ -255,7 +268,7 @@ def latex(table: Table) -> str:
 
 def _last_baseline(table: Table) -> Row | None:
     """The row under which a rule separates what was measured for comparison from the losses."""
-    ours = [row for row in table.rows if not row.cite]
+    ours = [row for row in table.rows if row.baseline]
     return ours[-1] if ours and len(ours) < len(table.rows) else None
 
 

@@ -77,7 +77,7 @@ def events(job: Job) -> Iterator[Event]:
             yield next(running)
     except StopIteration as end:
         yield end.value
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's own loss may raise anything
         story = f"{type(error).__name__}: {error}".splitlines()[0]
         if isinstance(error, torch.cuda.OutOfMemoryError):
             story += (
@@ -271,6 +271,8 @@ def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
 
 def score(bench: Bench, embedded: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
     labels, queries = bench.fold.test_labels.to(bench.device), bench.fold.queries
+    gallery = len(labels) - 1 if queries is None else int((~queries).sum())
+    ks = tuple(k for k in ks if k <= gallery)  # of a small dataset some are not to be had
     return evaluate.metrics(
         embedded, labels, ks, KMEANS_SEED, queries.to(bench.device) if queries is not None else None
     )

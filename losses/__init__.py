@@ -30,7 +30,8 @@ def plugins() -> dict[str, EntryPoint]:
     """Losses of installed packages: entry points of the group `harness.losses`. The folder's names are taken."""
     folder = Path(__file__).parent
     found = entry_points(group="harness.losses")
-    return {one.name: one for one in found if not (folder / f"{one.name}.py").exists()}
+    taken = {"all", "none", *(file.stem for file in folder.glob("*.py"))}
+    return {one.name: one for one in found if one.name.isidentifier() and one.name not in taken}
 
 
 def _plugin(name: str) -> "type[Loss]":

@@ -202,6 +202,8 @@ MISTAKES = [
     ("run --dataset blobs --set weights=package", "weights have an option of their own, --weights"),
     ("run --dataset blobs --weights nowhere.pth", "--weights nowhere.pth: no such file; allowed is hub, package, none"),
     ("run --dataset blobs --set schedule=reloads", "it needs checkpoint=best-test"),
+    ("run --dataset blobs --set backbone=pixels", "backbone=pixels has nothing to train"),
+    ("data", "name a command: check, download, cache. See: harness data --help"),
     ("run --dataset blobs --set crop_scale=2", "crop_scale=2: allowed is a share of the image, up to 1"),
     ("run --dataset blobs --set augment=drawings --set aspect=kept", "augment=drawings wants square images"),
     ("run --losess group", "no option named '--losess'; did you mean '--losses'?"),

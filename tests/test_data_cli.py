@@ -476,6 +476,65 @@ def test_a_mistake_in_a_users_toml_is_one_line(harness: Harness, tmp_path: Path,
     assert said.err.count("\n") == 1
 
 
+def test_a_dataset_with_fewer_test_images_than_neighbours_asked_for_leaves_those_out(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    for label in range(4):
+        for n in range(3):
+            draw(tmp_path / "few" / f"thing{label}" / f"{n}.jpg", label)
+    said = harness("run", "--losses", "none", "--dataset", str(tmp_path / "few"), "--protocol", "tiny")
+    assert said.code == 0, said.err
+    assert "R@4" in said.out
+    assert "R@8" not in said.out  # 6 test images: 5 others
+
+
+def test_another_split_seed_is_another_dataset(small: Path, harness: Harness, tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    ids = []
+    for seed in (0, 7):
+        lines = f'layout = "folder"\nfolder = "photos"\nprotocol = "tiny"\nsplit_seed = {seed}\n'
+        (tmp_path / "mine.toml").write_text(lines)
+        ids.append(harness("run", "--losses", "triplet", "--dataset", str(tmp_path / "mine.toml"), "--dry-run").out)
+    assert ids[0].splitlines()[2] != ids[1].splitlines()[2]
+
+
+@pytest.mark.parametrize("name", ["..", "/"])
+def test_a_folder_is_named_by_what_it_is_not_by_dots(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path / "photos" / "thing0")
+    said = harness("run", "--losses", "none", "--dataset", f"./{name}" if name == ".." else name, "--protocol", "tiny")
+    if name == "/":
+        assert said.code == 2
+        assert "has no name" in said.err
+    else:
+        assert said.code == 0
+        assert (tmp_path / "results" / "runs" / "photos").is_dir()
+
+
+def test_show_names_the_users_folder_and_what_was_skipped(small: Path, harness: Harness, tmp_path: Path) -> None:
+    folder = photos(tmp_path / "my photos")
+    sorted(folder.rglob("*.jpg"))[0].write_bytes(b"x")
+    words = ("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny", "--skip-bad-images")
+    assert harness(*words).code == 0
+    (one, *_) = (tmp_path / "results").glob("runs/*/*/*.json")
+    command = harness("show", one.stem).out.split("Reproduce with:\n  ")[1]
+    assert f"--dataset '{folder}'" in command
+    assert "--skip-bad-images" in command
+
+
+def test_an_archive_that_was_there_stays(
+    root: Path, small: Path, harness: Harness, tmp_path: Path, site: tuple[str, Path]
+) -> None:
+    """What the user has fetched is the user's."""
+    archive(small, site, tmp_path)
+    root.mkdir(parents=True)
+    (root / "birds.tgz").write_bytes((site[1] / "birds.tgz").read_bytes())
+    assert harness("data", "download", "cub", "--data-root", str(root)).code == 0
+    assert sorted(file.name for file in root.iterdir()) == ["CUB_200_2011", "birds.tgz"]
+
+
 def test_a_folder_named_without_its_dot_is_pointed_out(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,19 @@ def test_check_loss_says_what_a_broken_one_breaks(harness: Harness, tmp_path: Pa
     assert "mine.MyLoss breaks 1 of 12 promises" in said.out
 
 
+def test_a_loss_that_leaves_the_program_is_a_failure_like_any_other(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "exits.py").write_text(SHORTEST.replace("        d2 =", "        raise SystemExit(3)\n        d2 ="))
+    said = harness("run", "--losses", f"{tmp_path}/exits.py:MyLoss,triplet", "--dataset", "blobs")
+    assert said.code == 1
+    assert "failed: SystemExit: 3" in said.err
+    assert "| Triplet" in said.out
+    assert "FAILED" in harness("check-loss", f"{tmp_path}/exits.py:MyLoss").out
+    (tmp_path / "gone.py").write_text("import sys\nsys.exit(0)\n")
+    assert harness("check-loss", f"{tmp_path}/gone.py:MyLoss").code == 2
+
+
 def test_ls_shows_paper_and_year(harness: Harness) -> None:
     rows = {line.split()[0]: line for line in harness("ls", "losses").out.splitlines()[2:]}
     assert set(rows) == set(losses.names())

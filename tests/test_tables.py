@@ -62,6 +62,29 @@ def test_a_row_whose_epoch_was_chosen_on_test_classes_is_marked_even_where_all_a
     assert "test classes." not in "".join(tables.build(USUAL)[0].rows[0].notes)
 
 
+def test_copies_of_a_dataset_never_share_a_table() -> None:
+    other = [replace(one, trial=replace(one.trial, fingerprint="0123456789ab")) for one in USUAL[:1]]
+    whole, resized = sorted(tables.build([*USUAL, *other]), key=lambda table: -len(table.rows))
+    assert [row.label for row in resized.rows] == ["Triplet"]
+    assert "0123456789ab" in resized.dataset
+    assert "Triplet" in {row.label for row in whole.rows}
+    assert len({table.slug for table in (whole, resized)}) == 2
+
+
+def test_a_row_with_images_left_out_or_nmi_by_another_recipe_says_so() -> None:
+    skipped = replace(USUAL[0], provenance={"bad_images_skipped": 3})
+    other = replace(USUAL[1], conventions={"NMI": "by hand"})
+    text = tables.markdown(tables.build([skipped, other, *USUAL[2:]])[0])
+    assert "3 images could not be read and were left out." in text
+    assert "Its NMI: by hand." in text
+
+
+def test_raw_pixels_of_another_size_can_be_told_apart() -> None:
+    other = replace(baseline("pixels", 0.3), trial=replace(baseline("pixels", 0.3).trial, resize=32, crop=32))
+    labels = [row.label for row in tables.build([*USUAL, other])[0].rows if row.label.startswith("Raw")]
+    assert len(set(labels)) == 2
+
+
 def test_protocols_and_backbones_never_share_a_table_but_pixels_accompany_each() -> None:
     results = [
         *USUAL,

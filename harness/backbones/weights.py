@@ -79,7 +79,8 @@ def read(file: Path) -> dict[str, Tensor]:
             safetensors.torch.load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
         )
     except Exception as error:  # damaged files fail in many ways
-        raise UserError(f"{file} cannot be read as weights: {(str(error).splitlines() or [''])[0]}") from None
+        kind = type(error).__name__
+        raise UserError(f"{file} cannot be read as weights (plain tensors, .pth or .safetensors): {kind}") from None
     for wrapper in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]

@@ -35,6 +35,8 @@ def complain(message: str) -> int:
 def explain(error: TyperException) -> str:
     """A parser's complaint in one line, with what is allowed and where help is."""
     context = getattr(error, "ctx", None)
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        return f"name a command: {', '.join(context.command.commands)}. See: {context.command_path} --help"
     message = " ".join(error.format_message().split())
     if context is None:
         return message

@@ -26,7 +26,7 @@ def check_loss(
         try:
             check(found)
             print(f"ok      {promise}", flush=True)
-        except Exception as error:  # whatever breaks is an answer
+        except (Exception, SystemExit) as error:  # whatever breaks is an answer
             failed += 1
             story = " ".join(str(error).split()) or type(error).__name__
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "

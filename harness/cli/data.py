@@ -1,5 +1,6 @@
 """`harness data`: check, download and cache datasets."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -80,7 +81,7 @@ def download(
     if listing.is_there(dataset, data_root):
         print(f"{dataset.name} is there already: {listing.locate(dataset, data_root)}")
         return
-    if not dataset.archives:
+    if not dataset.archives or os.path.isabs(dataset.folder):
         raise UserError(f"{dataset.name} cannot be downloaded by a program. By hand: {dataset.manual}")
     try:
         data_root.mkdir(parents=True, exist_ok=True)
@@ -88,10 +89,12 @@ def download(
         raise UserError(f"cannot write to --data-root {data_root}: {error.strerror}") from None
     for entry in dataset.archives:
         archive = Archive(entry["url"], entry.get("checksum", ""))
+        there = (data_root / archive.name).exists()  # the user's own, which stays
         with bar(archive.name, None, size=True) as show:
             file = fetch(archive, data_root, partial(ignore_name, show))
         unpack(file, data_root)
-        file.unlink()
+        if not there:
+            file.unlink()
     print(
         f"{dataset.name}: {listing.read(dataset, data_root).folder}; look into every image: harness data check {name}"
     )

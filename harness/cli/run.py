@@ -195,7 +195,7 @@ def run(
         raise typer.Exit(130) from None
     final = tables.select(found)
     print(*tables.render(final, "markdown").values(), sep="\n", end="")
-    if not final:
+    if found and not final:
         print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
     finish(job.failures, where, problems)
     if left_out := {loss.title for loss in asked.losses} - {one.title for one in found}:
@@ -284,8 +284,9 @@ def choose_losses(text: str) -> tuple[LossSpec, ...]:
         from losses import names as registered
 
         names = list(registered())
-    chosen = {spec.name: spec for spec in map(config.loss, names)}
-    for spec in map(config.loss, names):
+    found = [config.loss(name) for name in names]
+    chosen = {spec.name: spec for spec in found}
+    for spec in found:
         if spec.source != chosen[spec.name].source:
             raise UserError(f"two different files give a loss named {spec.name}: rename one")
     return tuple(chosen.values())
