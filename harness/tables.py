@@ -136,7 +136,7 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
             seeds=len(group),
             baseline=group[0].trial.loss == BASELINE,
             cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
-            notes=_notes(group[0], usual),
+            notes=_notes(group[0], usual, metrics),
         )
         for group in groups
     )
@@ -173,12 +173,12 @@ def _usual(groups: list[list[Result]]) -> dict[str, Any]:
     return {**usual, "NMI": Counter(group[0].conventions.get("NMI") for group in groups).most_common(1)[0][0]}
 
 
-def _notes(result: Result, usual: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(result: Result, usual: Mapping[str, Any], metrics: Sequence[str]) -> tuple[str, ...]:
     """What a reader has to know of a row: a choice made on test classes, settings that the others do not have."""
     notes = ["Its epoch was chosen on test classes."] if result.trial.checkpoint == "best-test" else []
     if skipped := result.provenance.get("bad_images_skipped"):
         notes.append(f"{skipped} images could not be read and were left out.")
-    if result.conventions.get("NMI") != usual.get("NMI"):
+    if "NMI" in metrics and result.conventions.get("NMI") != usual.get("NMI"):
         notes.append(f"Its NMI: {result.conventions.get('NMI')}.")
     different = _differences(result, usual)
     return (*notes, *([f"Otherwise than the rest: {'; '.join(different)}."] if different else []))

@@ -77,6 +77,7 @@ def test_a_row_with_images_left_out_or_nmi_by_another_recipe_says_so() -> None:
     text = tables.markdown(tables.build([skipped, other, *USUAL[2:]])[0])
     assert "3 images could not be read and were left out." in text
     assert "Its NMI: by hand." in text
+    assert "NMI" not in tables.markdown(tables.build([skipped, other, *USUAL[2:]], ["R@1"])[0])
 
 
 def test_raw_pixels_of_another_size_can_be_told_apart() -> None:
