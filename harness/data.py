@@ -1,5 +1,6 @@
 """Images ready for batches, and the class-disjoint folds of a dataset."""
 
+import contextlib
 import hashlib
 import io
 import os
@@ -115,8 +116,9 @@ def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, 
     """The dataset's cache, built if there is none."""
     built = cache.open_built(key)
     if built is not None and built.bad and mended(dataset, root, built):
-        cache.remove([key.folder.name])
-        built = None
+        with contextlib.suppress(UserError):  # another trial has seen it first
+            cache.remove([key.folder.name])
+        built = cache.open_built(key)
     if built is None:
         found = find(dataset, root)
         for done in cache.build(key, found):
