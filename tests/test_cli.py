@@ -495,8 +495,8 @@ def test_a_file_imports_only_what_stands_to_its_left() -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "harness", "run", "--losses", "triplet", "--results", str(tmp_path)]
-    command += ["--executor", "local"]
-    for setting in ("backbone=test_efficientnet", "weights=none", "resize=32", "crop=32", "epochs=200"):
+    command += ["--executor", "local", "--weights", "none"]
+    for setting in ("backbone=test_efficientnet", "resize=32", "crop=32", "epochs=200"):
         command += ["--set", setting]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}

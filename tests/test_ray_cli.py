@@ -16,12 +16,24 @@ from tests.conftest import heed_ctrl_c
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ("backbone=test_efficientnet", "weights=none", "dim=8", "resize=16", "crop=16", "fold=val0", "epochs=4")
+SETTINGS = ("backbone=test_efficientnet", "dim=8", "resize=16", "crop=16", "fold=val0", "epochs=4")
 HARNESS = [sys.executable, "-m", "harness"]
 
 
 def command(results: Path, *more: str, losses: str = "triplet", seeds: int = 2) -> list[str]:
-    words = [*HARNESS, "run", "--losses", losses, "--seeds", str(seeds), "--results", str(results), *more]
+    words = [
+        *HARNESS,
+        "run",
+        "--losses",
+        losses,
+        "--seeds",
+        str(seeds),
+        "--results",
+        str(results),
+        "--weights",
+        "none",
+        *more,
+    ]
     return words + [word for setting in SETTINGS for word in ("--set", setting)]
 
 
