@@ -26,16 +26,20 @@ def load(result: Result, storage: Storage) -> nn.Module:
     return model.eval()
 
 
-def embed_files(result: Result, files: Sequence[Path], storage: Storage) -> Tensor:
-    """Unit-length embeddings (n, dim) of image files, prepared as the run's evaluation prepares them."""
+def embed_files(result: Result, files: Sequence[Path], storage: Storage, *, embedded: bool = False) -> Tensor:
+    """Unit-length embeddings (n, dim) of image files, prepared as the run's evaluation prepares them; `embedded`: as
+    those of a dataset that comes with the package, which are resized as floats."""
     model, trial = load(result, storage), result.trial
     rows = []
     with torch.inference_mode():
         for file in files:
             try:
-                pixels = torch.from_numpy(images.read(file, trial.resize, trial.aspect).copy())
+                pixels = torch.from_numpy(images.read(file, None if embedded else trial.resize, trial.aspect).copy())
             except images.BadImageError as error:
                 raise UserError(f"{file}: {error}") from None
-            batch = center_crop(transforms.channels_first(pixels[None]), [trial.crop, trial.crop])
+            batch = transforms.channels_first(pixels[None])
+            if embedded:
+                batch = transforms.resized(batch, trial.resize)
+            batch = center_crop(batch, [trial.crop, trial.crop])
             rows.append(nn.functional.normalize(model(transforms.to_float(batch))))
     return torch.cat(rows)

@@ -63,8 +63,12 @@ def to_float(batch: Tensor) -> Tensor:
 def enlarged(images: Images, which: Tensor, trial: Trial) -> Tensor:
     """Embedded images at the size the trial wants, (n, 3, resize, resize), float in 0..1."""
     assert images.square is not None
-    whole = to_float(channels_first(images.centre(which, images.square)))
-    return F.interpolate(whole, size=(trial.resize, trial.resize), mode="bilinear", antialias=True)
+    return resized(channels_first(images.centre(which, images.square)), trial.resize)
+
+
+def resized(batch: Tensor, side: int) -> Tensor:
+    """(n, 3, side, side), float in 0..1."""
+    return F.interpolate(to_float(batch), size=(side, side), mode="bilinear", antialias=True)
 
 
 def cropped(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:

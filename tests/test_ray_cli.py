@@ -164,11 +164,11 @@ def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
     weights = list((tmp_path / "artifacts" / "weights").glob("*.safetensors"))
     assert len(weights) == 1  # the best of two
     dataset = config.dataset("emoji")
-    images = data.load(dataset)
+    images = data.embedded(dataset)
     chosen = data.fold(images, dataset, "test").test[:3].tolist()
     files = [tmp_path / f"{index}.png" for index in chosen]
     for index, file in zip(chosen, files, strict=True):
-        Image.fromarray(images.pixels[index].numpy()).save(file)
+        Image.fromarray(images.one(index).numpy()).save(file)
     out = tmp_path / "out.npy"
     id = weights[0].stem
     done = finish([*HARNESS, "embed", id, *map(str, files), "--out", str(out), "--results", str(tmp_path)])
@@ -185,4 +185,4 @@ def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
     junk.write_text("not an image")
     refused = finish([*HARNESS, "embed", id, str(junk), "--results", str(tmp_path)])
     assert refused.returncode == 2
-    assert "cannot be read as an image" in refused.stderr
+    assert "junk.png: it is not an image" in refused.stderr

@@ -371,7 +371,9 @@ def embed(
     result = read_result(where, id)
     from harness import inference
 
-    found = inference.embed_files(result, images, storage_of(storage, where))
+    dataset = result.trial.dataset
+    embedded = dataset in config.names("datasets") and config.dataset(dataset).layout == "embedded"
+    found = inference.embed_files(result, images, storage_of(storage, where), embedded=embedded)
     text = "".join(
         f"{json.dumps(str(file))},{','.join(f'{value:.7g}' for value in row)}\n"
         for file, row in zip(images, found.tolist(), strict=True)
