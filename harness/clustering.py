@@ -7,8 +7,8 @@ has come to lie farther away than the nearest other may be (a bound in the manne
 centres in rounds, each point with probability proportional to its squared distance from those there are: the products
 of all rounds together are those of a single iteration, and they give the first assignment too. What such a start
 misses (a class without a centre, another with two), Lloyd's algorithm does not find; clusters that lie close together
-are merged and wide ones split, many at once, while that pays. The inertia comes out below that of scikit-learn's greedy
-k-means++ in a fraction of its time (benchmarks/evaluation.py).
+are merged and wide ones split, many at once, while that pays. benchmarks/evaluation.py compares time and inertia with
+faiss and scikit-learn.
 """
 
 import math

@@ -7,8 +7,7 @@ right and a wrong neighbour are closer to each other than a product's rounding e
 Why it is as it is. The time is that of the matrix product; the rest must not add to it. Sorting a row of 60,502, even
 partly, costs as much as computing it, so a row is first reduced to the maxima of its groups of GROUP entries, a pass
 at memory speed: the k largest entries can only lie in the k groups with the largest maxima, and what is ranked is those
-few. Computing the symmetric half of the products once would halve the product, but then every block has to be merged
-into a running list of every row, which costs more than it saves (benchmarks/evaluation.py).
+few. benchmarks/evaluation.py measures what is left beside the product.
 """
 
 import math
