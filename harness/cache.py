@@ -12,7 +12,6 @@ import shutil
 import uuid
 import zipfile
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -130,15 +129,10 @@ def part_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part")
 
 
-def workers() -> ThreadPoolExecutor:
-    """A thread for each core this process may use."""
-    return ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-
-
 def measure(key: Key, listing: Listing) -> Generator[int, None, np.ndarray]:
     """(n, 2): heights and widths the images will have."""
     shapes = np.zeros((len(listing.paths), 2), dtype=np.int64)
-    with workers() as pool:
+    with images.workers() as pool:
         for begin in range(0, len(shapes), images.BLOCK):
             some = listing.paths[begin : begin + images.BLOCK]
             shapes[begin : begin + len(some)] = list(pool.map(partial(shape, key, listing.folder), some))
@@ -155,7 +149,7 @@ def write(key: Key, listing: Listing, shapes: np.ndarray, part: Path) -> Iterato
     bad: dict[str, str] = {}
     try:
         part.mkdir()
-        with (part / "pixels").open("wb") as stream, workers() as pool:
+        with (part / "pixels").open("wb") as stream, images.workers() as pool:
             stream.truncate(total)
             if total and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(stream.fileno(), 0, total)  # no disk left is told now, not later

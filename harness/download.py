@@ -26,7 +26,7 @@ PROGRESS = 1 << 20  # bytes that make a try a success: on a bad line a long down
 TIMEOUT = 60.0
 BLOCK = 1 << 18
 
-Report = Callable[[str, int, int | None], None]  # file name, bytes so far, total bytes if known
+Report = Callable[[int, int | None], None]  # bytes so far, total bytes if known
 
 
 class _DroppedError(Exception):
@@ -131,7 +131,7 @@ def _download(archive: Archive, part: Path, report: Report) -> None:
             for block in _blocks(response):
                 out.write(block)
                 got += len(block)
-                report(archive.name, got, total)
+                report(got, total)
     if total is not None and got != total:
         raise _DroppedError(f"the connection ended at {got:,} of {total:,} bytes")
 

@@ -1,5 +1,6 @@
 """One image file to pixels: what is not an image, is damaged or absurdly large is refused."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,11 @@ def reason(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def workers() -> ThreadPoolExecutor:
+    """A thread for each core this process may use: decoding leaves Python's lock alone."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
+
+
 def broken(
     folder: Path, paths: Sequence[str], report: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[tuple[str, str]]:
@@ -100,7 +106,7 @@ def broken(
             return str(error)
         return ""
 
-    with ThreadPoolExecutor() as pool:
+    with workers() as pool:
         for begin in range(0, len(paths), BLOCK):
             some = paths[begin : begin + BLOCK]
             for path, reason in zip(some, pool.map(why, some), strict=True):

@@ -29,7 +29,6 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     label: str
-    cite: str
     seeds: int
     baseline: bool
     cells: Mapping[str, Cell]
@@ -132,7 +131,6 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
     return tuple(
         Row(
             label=_label(group[0]) + _distinction(group[0], [other[0] for other in groups]),
-            cite=group[0].cite,
             seeds=len(group),
             baseline=group[0].trial.loss == BASELINE,
             cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},

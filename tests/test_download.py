@@ -110,7 +110,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread.join()
 
 
-def quiet(name: str, so_far: int, total: int | None) -> None:
+def quiet(so_far: int, total: int | None) -> None:
     pass
 
 
@@ -136,13 +136,13 @@ def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
 
 @pytest.mark.parametrize("kind", ["", "md5", "sha256"])
 def test_a_file_comes_whole_under_its_name_and_nothing_else_stays(site: Site, tmp_path: Path, kind: str) -> None:
-    said: list[tuple[str, int, int | None]] = []
+    said: list[tuple[int, int | None]] = []
     file = fetch(site.archive(kind), tmp_path / "new" / "folder", lambda *words: said.append(words))
     assert file == tmp_path / "new" / "folder" / "birds.tgz"
     assert file.read_bytes() == CONTENT
     assert names(file.parent) == ["birds.tgz"]
-    assert said[-1] == ("birds.tgz", len(CONTENT), len(CONTENT))
-    assert [so_far for _, so_far, _ in said] == sorted(so_far for _, so_far, _ in said)
+    assert said[-1] == (len(CONTENT), len(CONTENT))
+    assert [so_far for so_far, _ in said] == sorted(so_far for so_far, _ in said)
 
 
 @pytest.mark.parametrize("fault", ["short", "reset", "stall", "chunked"])
@@ -170,7 +170,7 @@ def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(
     assert site.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
     assert (tmp_path / "birds.tgz.part").read_bytes() == CONTENT[:4000]
     said: list[int] = []
-    file = fetch(site.archive(), tmp_path, lambda name, so_far, total: said.append(so_far))
+    file = fetch(site.archive(), tmp_path, lambda so_far, total: said.append(so_far))
     assert site.asked[4:] == ["bytes=4000-"]
     assert min(said) > 4000
     assert file.read_bytes() == CONTENT
@@ -272,7 +272,7 @@ def test_nobody_listening_is_one_line(site: Site, tmp_path: Path) -> None:
 def test_a_length_that_is_not_told_is_none(site: Site, tmp_path: Path) -> None:
     site.length = False
     totals: set[int | None] = set()
-    file = fetch(site.archive(), tmp_path, lambda name, so_far, total: totals.add(total))
+    file = fetch(site.archive(), tmp_path, lambda so_far, total: totals.add(total))
     assert file.read_bytes() == CONTENT
     assert totals == {None}
 

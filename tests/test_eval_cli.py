@@ -72,3 +72,11 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
         assert complaint in said.err
         assert said.err.count("\n") == 1
     assert harness("eval", joined, "--nmi-recipe", "best").code == 2
+
+
+def test_the_option_offers_the_recipes_there_are() -> None:
+    """They are named apart, because the command line must not import torch to list them."""
+    from harness.cli.kept import NMI
+    from harness.clustering import RECIPES
+
+    assert {one.value for one in NMI} == set(RECIPES)

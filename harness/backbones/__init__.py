@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.backbones import bn_inception, packaged, weights  # noqa: F401  (bn_inception registers itself with timm)
+from harness.backbones import packaged, weights
 from harness.spec import Trial, UserError
 
 PIXELS = "pixels"  # the raw-pixel baseline

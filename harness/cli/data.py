@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -91,17 +90,13 @@ def download(
         archive = Archive(entry["url"], entry.get("checksum", ""))
         there = (data_root / archive.name).exists()  # the user's own, which stays
         with bar(archive.name, None, size=True) as show:
-            file = fetch(archive, data_root, partial(ignore_name, show))
+            file = fetch(archive, data_root, show)
         unpack(file, data_root)
         if not there:
             file.unlink()
     print(
         f"{dataset.name}: {listing.read(dataset, data_root).folder}; look into every image: harness data check {name}"
     )
-
-
-def ignore_name(show: Callable[[int, int | None], None], _: str, done: int, total: int | None) -> None:
-    show(done, total)
 
 
 @cache.command("ls", epilog="Example: harness data cache ls")
