@@ -472,7 +472,7 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
 
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
-    light = ["spec", "listing", "config", "plan", "store", "tables"]
+    light = ["spec", "listing", "config", "reference", "plan", "store", "tables"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
     heavy += ["backbones", "clustering", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]

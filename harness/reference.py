@@ -1,0 +1,98 @@
+"""The paper's published numbers, the setting they were measured in, and whom to cite: configs/reference, read."""
+
+import csv
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness import config
+from harness.spec import unknown
+
+PAPER = "elezi2020"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number as the paper prints it, misprints included; a note says what is wrong with it or what it is."""
+
+    table: str  # losses | ensembles | backbones | text
+    section: str  # of the table, or of the text
+    method: str  # as printed
+    cite: str  # a BibTeX key
+    loss: str  # the registered loss that the method is, or ""
+    dataset: str
+    metric: str  # R@1, ..., NMI in percent; Params; "R@1 difference": how far above what the note names
+    value: float | None  # None where the paper prints "-"
+    text: str  # the value as printed: 55, 53.0
+    note: str
+
+
+def published(table: str | None = None) -> tuple[Published, ...]:
+    """The numbers of one table of the paper, or all, in its order; none where the configuration has no reference."""
+    return tuple(one for one in _published(_folder() / f"{PAPER}.csv") if table in (None, one.table))
+
+
+def paper() -> Mapping[str, Any]:
+    """Title, short citation and BibTeX key of the paper that the numbers are from."""
+    return {name: value for name, value in _toml().items() if not isinstance(value, dict)}
+
+
+def setting(table: str) -> Mapping[str, Any]:
+    """What a trial has to have in common with the numbers of a table: by field a value, a list of those that fit, or,
+    where it differs by row, a mapping from the row's method to either. Empty for `text`, which has no one setting."""
+    return _with_none(_toml().get(table, {}))
+
+
+def bibliography(keys: Iterable[str]) -> str:
+    """The BibTeX entries of the keys, in their order, each once."""
+    file = _folder() / "references.bib"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    entries = {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),$.*?^\}$", text, re.MULTILINE | re.DOTALL)}
+    asked = list(dict.fromkeys(keys))
+    for key in asked:
+        if key not in entries:
+            raise unknown("BibTeX entry", key, entries)
+    return "\n\n".join(entries[key] for key in asked)
+
+
+def key_of(loss: str) -> str | None:
+    """The BibTeX key of a registered loss; None for one that is not ours."""
+    return next((row["key"] for row in _rows(_folder() / "citations.csv") if row["loss"] == loss), None)
+
+
+def _folder() -> Path:
+    return config.CONFIGS / "reference"
+
+
+@cache
+def _published(file: Path) -> tuple[Published, ...]:
+    return tuple(
+        Published(**{**row, "text": row["value"], "value": float(row["value"]) if row["value"] else None})
+        for row in _rows(file)
+    )
+
+
+@cache
+def _rows(file: Path) -> tuple[dict[str, Any], ...]:
+    if not file.exists():
+        return ()
+    with file.open(encoding="utf-8", newline="") as lines:
+        return tuple(csv.DictReader(lines))
+
+
+def _toml() -> dict[str, Any]:
+    file = _folder() / f"{PAPER}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _with_none(value: Any) -> Any:
+    """TOML has no null: as in protocols, "none" stands for it."""
+    if isinstance(value, dict):
+        return {name: _with_none(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_none(part) for part in value]
+    return None if value == "none" else value
