@@ -93,7 +93,7 @@ Validate = Callable[[], dict[str, float]]
 def fit(
     bench: Bench, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
 ) -> Generator[Progress, None, tuple[list[dict[str, float]], float]]:
-    """The loop. Returns the curve, with loss and images per second of each epoch, and the seconds it took.
+    """The loop. Returns the curve, with loss, images seen and images per second of each epoch, and the seconds it took.
 
     `validate` measures the held-out classes after each epoch. Only a stage that keeps its best epoch listens to it.
     """
@@ -131,7 +131,8 @@ def fit(
         last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
         spent += time.perf_counter() - begun
         metrics = validate() if validate else {}
-        curve.append({"epoch": epoch, "loss": last.loss, "images_per_second": round(last.images_per_second, 1)})
+        speed = round(last.images_per_second, 1)
+        curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed})
         if stage.best:
             curve[-1][stage.best] = metrics[stage.best]
             if not best or metrics[stage.best] > best["score"]:

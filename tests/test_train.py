@@ -103,6 +103,14 @@ def test_progress_tells_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -
     assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in seen)
 
 
+def test_the_curve_counts_the_images_each_epoch_saw(small: Path, tmp_path: Path) -> None:
+    """72 images of 12 classes in batches of 5 classes x 3: 5 batches of 15, whatever the 72. A class has 6 images, so
+    of the 8 asked for it gives 6: 3 turns of 5 classes, 30 a batch."""
+    for samples, images in ((3, 5 * 15), (8, 3 * 30)):
+        result, _ = run(trial(epochs=2, classes_per_batch=5, samples_per_class=samples), tmp_path)
+        assert [(row["epoch"], row["images"]) for row in result.curve] == [(1, images), (2, images)]
+
+
 def test_evaluation_is_not_in_the_training_seconds(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +179,8 @@ def test_a_trial_goes_on_from_its_checkpoint_with_the_same_bits(small: Path, tmp
         broken.close()
         resumed, seen = run(one, folder)
         assert resumed.metrics == whole.metrics
-        assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+        for fact in ("epoch", "loss", "images"):
+            assert [row[fact] for row in resumed.curve] == [row[fact] for row in whole.curve]
         first = seen[0]
         assert (first.stage, first.epoch) == (stage, epoch + 1) or (stage, epoch) == ("pretrain", 2)
 
