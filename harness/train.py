@@ -4,14 +4,10 @@ import dataclasses
 import hashlib
 import json
 import math
-import tempfile
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from itertools import islice
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors.torch import save
@@ -22,7 +18,7 @@ from harness import backbones, data, evaluate, provenance, transforms
 from harness import storage as store_names
 from harness.loop import Bench, Checkpoint, Stage, feed, fit, seed
 from harness.sampler import Balanced, Shuffled
-from harness.spec import Dataset, Event, Failure, Job, Progress, Result, Trial
+from harness.spec import Event, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage, artifact
 from losses.base import Loss
 
@@ -133,45 +129,6 @@ def set_up(job: Job, images: data.Images, fold: data.Fold) -> tuple[Bench, Loss 
 
 def parameters(bench: Bench, loss: Loss | None) -> int:
     return sum(p.numel() for module in (bench.model, loss) if module is not None for p in module.parameters())
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds an image takes, and how large the model is."""
-
-    train: float
-    evaluate: float
-    parameters: int
-    dim: int
-
-
-def probe(job: Job) -> Cost:
-    """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
-    images, fold = noise(job.trial, job.dataset)
-    bench, loss = set_up(job, images, fold)
-    training = 0.0
-    if loss is not None:
-        stage = dataclasses.replace(main_stage(bench, loss), epochs=1)
-        with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
-        training = 1 / last.images_per_second
-    bench.model.eval()
-    for _ in range(2):  # the first one warms up
-        begun = time.perf_counter()
-        for batch, _labels in feed(bench.device, batches(bench, fold.test[:128])):
-            embed(bench, batch)
-        evaluating = (time.perf_counter() - begun) / 128
-    return Cost(training, evaluating, parameters(bench, loss), bench.model.dim)
-
-
-def noise(trial: Trial, dataset: Dataset) -> tuple[data.Images, data.Fold]:
-    """128 random images in place of a dataset with as many images and classes."""
-    count, side = 128, trial.resize
-    pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
-    sides = np.full(count, side)
-    train, test = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
-    images = data.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
-    return images, data.Fold(train % count, train % dataset.train_classes, test % count, test % dataset.test_classes)
 
 
 def main_stage(bench: Bench, loss: Loss) -> Stage:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, evaluate, listing, loop, plan, train
+from harness import backbones, config, data, estimate, evaluate, listing, loop, plan, train
 from harness.local import execute
 from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
@@ -451,7 +451,7 @@ def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
 
 
 def test_a_probe_costs_an_image_in_seconds(small: Path) -> None:
-    cost = train.probe(Job(trial(), blobs(), ""))
+    cost = estimate.probe(Job(trial(), blobs(), ""))
     assert cost.train > 0
     assert cost.evaluate > 0
     assert cost.parameters == run(trial(), small)[0].parameters
