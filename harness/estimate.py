@@ -35,6 +35,8 @@ def describe(trials: Sequence[Trial], experiment: Experiment) -> str:
         train_images = dataset.train_images * (1 if trial.fold == "test" else 0.75)
         test_images = dataset.test_images if trial.fold == "test" else dataset.train_images * 0.25
         seconds += trial.epochs * train_images * cost.train + test_images * cost.evaluate
+        if experiment.curves and trial.fold == "test":
+            seconds += trial.epochs * (train_images + test_images) * cost.evaluate
         disk += RESULT_BYTES
         if trial.loss != "none" and trial.fold == "test":
             disk += 4 * cost.dim * dataset.test_images  # its embeddings

@@ -95,7 +95,8 @@ def fit(
 ) -> Generator[Progress, None, tuple[list[dict[str, float]], float]]:
     """The loop. Returns the curve, with loss, images seen and images per second of each epoch, and the seconds it took.
 
-    `validate` measures the held-out classes after each epoch. Only a stage that keeps its best epoch listens to it.
+    What `validate` measures after each epoch stands in the curve too, and its time is not counted. Only a stage that
+    keeps its best epoch listens to it.
     """
     model, loss, device = bench.model, stage.loss, bench.device
     optimizer = make_optimizer(bench, stage)
@@ -132,12 +133,10 @@ def fit(
         spent += time.perf_counter() - begun
         metrics = validate() if validate else {}
         speed = round(last.images_per_second, 1)
-        curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed})
-        if stage.best:
-            curve[-1][stage.best] = metrics[stage.best]
-            if not best or metrics[stage.best] > best["score"]:
-                kept = {name: copy.deepcopy(stateful[name].state_dict()) for name in ("model", "loss")}
-                best = {"epoch": epoch, "score": metrics[stage.best], **kept}
+        curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed, **metrics})
+        if stage.best and (not best or metrics[stage.best] > best["score"]):
+            kept = {name: copy.deepcopy(stateful[name].state_dict()) for name in ("model", "loss")}
+            best = {"epoch": epoch, "score": metrics[stage.best], **kept}
         state = {name: part.state_dict() for name, part in stateful.items()}
         Checkpoint(stage.name, epoch, spent, curve, state, best).write(storage, bench.trial)
         yield dataclasses.replace(last, metrics=metrics)

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import config
 from harness.config import DEFAULTS, TUNABLE
-from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, unknown
+from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, has_curves, unknown
 from losses.space import Range
 
 BASELINE = "none"  # the loss of the two baselines
@@ -187,6 +187,8 @@ def command(result: Result, protocol: Protocol) -> str:
         words += ["--skip-bad-images"]
     if kind != usual["weights"] and one.backbone != PIXELS["backbone"]:
         words += ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
+    if result.curve and has_curves(result.curve):
+        words += ["--curves"]
     if result.ensemble:
         words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
     for name in settings:

@@ -13,7 +13,19 @@ from typing import Protocol
 from harness import plan, provenance
 from harness import storage as names
 from harness.progress import Display
-from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, UserError, ensemble_id
+from harness.spec import (
+    Event,
+    Experiment,
+    Failure,
+    Job,
+    Progress,
+    Result,
+    Stopped,
+    Trial,
+    UserError,
+    ensemble_id,
+    has_curves,
+)
 from harness.storage import Storage
 from harness.store import Store
 
@@ -71,12 +83,19 @@ class Run:
         return provenance.origin()
 
     def pending(self, trials: list[Trial]) -> list[Trial]:
-        """What has to run. A trial that a scheduler stopped is done as long as that scheduler is asked for."""
-        if self.rerun:
-            return trials
-        missing = self.store.missing(trials)
-        stops = self.experiment.scheduler != "none"
-        return [trial for trial in missing if not (stops and trial.fold != "test" and self.store.stopped(trial))]
+        """What has to run, each once."""
+        unique = {trial.id: trial for trial in trials}.values()
+        return [trial for trial in unique if self.rerun or not self.done(trial)]
+
+    def done(self, trial: Trial) -> bool:
+        """Stored, with its curves where they are asked for; or stopped by a scheduler that is asked for again."""
+        result = self.store.get(trial)
+        if result is not None:
+            return not self.draws_curves(trial) or has_curves(result.curve)
+        return self.experiment.scheduler != "none" and trial.fold != "test" and self.store.stopped(trial)
+
+    def draws_curves(self, trial: Trial) -> bool:
+        return self.experiment.curves and final(trial)
 
     def finish(self, trials: list[Trial]) -> list[Result]:
         """The results of these trials, stored or run now."""
@@ -93,24 +112,24 @@ class Run:
     def job(self, trial: Trial) -> Job:
         asked = self.experiment
         source = next((loss.source for loss in asked.losses if loss.name == trial.loss), "")
-        final = trial.fold == "test" and trial.loss != plan.BASELINE
         return Job(
             trial,
             asked.dataset,
             self.storage.uri,
             source=source,
-            keep_weights=final and asked.keep_weights != "none",
+            keep_weights=final(trial) and asked.keep_weights != "none",
             origin=self.origin,
             data_root=asked.data_root,
             skip_bad_images=asked.skip_bad_images,
             weights_file=asked.weights_file,
-            validate=asked.scheduler != "none" and not final and trial.loss != plan.BASELINE,
+            validate=asked.scheduler != "none" and not final(trial) and trial.loss != plan.BASELINE,
+            curves=self.draws_curves(trial),
         )
 
     def tell(self, trial: Trial, event: Event) -> None:
         """Store what ended before saying so; only then is its checkpoint of no more use."""
         if isinstance(event, Result):
-            self.store.put(event, replace=self.rerun)
+            self.store.put(event, replace=self.rerun or self.draws_curves(trial))
             self.ran.add(trial.id)
         elif isinstance(event, Stopped | Failure):
             self.store.note(event)
@@ -173,6 +192,11 @@ class Run:
                     self.store.put(stored, replace=self.rerun)
                 found.append(stored)
         return found
+
+
+def final(trial: Trial) -> bool:
+    """A loss on test classes."""
+    return trial.fold == "test" and trial.loss != plan.BASELINE
 
 
 def by_configuration(results: list[Result]) -> list[list[Result]]:

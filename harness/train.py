@@ -16,9 +16,9 @@ from torch import Tensor, nn
 import losses
 from harness import backbones, data, evaluate, provenance, transforms
 from harness import storage as store_names
-from harness.loop import Bench, Checkpoint, Stage, feed, fit, seed
+from harness.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
 from harness.sampler import Balanced, Shuffled
-from harness.spec import Event, Failure, Job, Progress, Result, Trial
+from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves
 from harness.storage import Storage, artifact
 from losses.base import Loss
 
@@ -40,14 +40,15 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     seconds: dict[str, float] = {}
     if loss is not None:
         checkpoint = Checkpoint.read(storage, trial)
+        if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
+            checkpoint = Checkpoint()  # epochs that nobody measured cannot be measured any more
         if trial.pretrain_epochs and checkpoint.stage != "train":
             seconds["pretrain"] = yield from pretrain(bench, loss, storage, checkpoint)
         stage = main_stage(bench, loss)
-        validate = (lambda: measure(bench, job.dataset.recall_at)) if job.validate or stage.best else None
-        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validate)
+        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validation(job, bench, stage))
 
     begun = time.perf_counter()
-    embedded = yield from embed_fold(bench)
+    embedded = yield from embed_images(bench, bench.fold.test)
     metrics = score(bench, embedded, job.dataset.recall_at)
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
@@ -147,6 +148,15 @@ def main_stage(bench: Bench, loss: Loss) -> Stage:
     )
 
 
+def validation(job: Job, bench: Bench, stage: Stage) -> Validate | None:
+    """What is measured after each epoch, if anybody wants it."""
+    if job.curves:
+        return lambda: point(bench)
+    if job.validate or stage.best:
+        return lambda: measure(bench, job.dataset.recall_at)
+    return None
+
+
 def pretrain(bench: Bench, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
     """Classification before the loss: once for a backbone, data and seed, then shared by every loss. Returns seconds.
 
@@ -195,14 +205,14 @@ def pretraining_key(trial: Trial) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def embed_fold(bench: Bench) -> Generator[Progress, None, Tensor]:
-    """The embeddings of the held-out classes, on the device."""
+def embed_images(bench: Bench, which: Tensor) -> Generator[Progress, None, Tensor]:
+    """The embeddings of these images, on the device."""
     parts: list[Tensor] = []
-    count = len(bench.fold.test)
+    count = len(which)
     chunks = -(-count // EMBED_BATCH)
     bench.model.eval()
     begun = time.perf_counter()
-    for number, (batch, _) in enumerate(feed(bench.device, batches(bench, bench.fold.test)), start=1):
+    for number, (batch, _) in enumerate(feed(bench.device, batches(bench, which)), start=1):
         parts.append(embed(bench, batch))
         elapsed = time.perf_counter() - begun
         speed = min(number * EMBED_BATCH, count) / elapsed
@@ -218,21 +228,38 @@ def batches(bench: Bench, which: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
     """Every metric on the held-out classes, without a word."""
-    embedded = embed_fold(bench)
+    return score(bench, quietly(embed_images(bench, bench.fold.test)), ks)
+
+
+def point(bench: Bench) -> dict[str, float]:
+    """Of a curve: retrieval on the held-out classes as in the end, and of each training image among the training
+    images. Without NMI: k-means may take longer than the epoch did."""
+    labels, queries = held_out(bench)
+    train_labels = bench.fold.train_labels.to(bench.device)
+    found = evaluate.retrieval(quietly(embed_images(bench, bench.fold.test)), labels, (1,), queries)
+    seen = evaluate.retrieval(quietly(embed_images(bench, bench.fold.train)), train_labels, (1,))
+    return found | {f"train {name}": value for name, value in seen.items()}
+
+
+def quietly(embedding: Generator[Progress, None, Tensor]) -> Tensor:
     while True:
         try:
-            next(embedded)
+            next(embedding)
         except StopIteration as end:
-            return score(bench, end.value, ks)
+            return end.value
+
+
+def held_out(bench: Bench) -> tuple[Tensor, Tensor | None]:
+    """Labels of the held-out images and which of them are queries, on the device."""
+    labels, queries = bench.fold.test_labels, bench.fold.queries
+    return labels.to(bench.device), None if queries is None else queries.to(bench.device)
 
 
 def score(bench: Bench, embedded: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
-    labels, queries = bench.fold.test_labels.to(bench.device), bench.fold.queries
+    labels, queries = held_out(bench)
     gallery = len(labels) - 1 if queries is None else int((~queries).sum())
     ks = tuple(k for k in ks if k <= gallery)  # of a small dataset some are not to be had
-    return evaluate.metrics(
-        embedded, labels, ks, KMEANS_SEED, queries.to(bench.device) if queries is not None else None
-    )
+    return evaluate.metrics(embedded, labels, ks, KMEANS_SEED, queries)
 
 
 def embed(bench: Bench, batch: Tensor) -> Tensor:

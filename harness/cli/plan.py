@@ -3,30 +3,35 @@
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import typer
 
 from harness import plan
 from harness.cli.app import report
-from harness.spec import Experiment, Failure, Trial
+from harness.spec import Failure, Trial
 from harness.store import Store
 
+if TYPE_CHECKING:
+    from harness.run import Run
 
-def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
+
+def print_plan(run: "Run") -> None:
     from tabulate import tabulate
 
     from harness import estimate
 
+    experiment = run.experiment
     searched = plan.search(experiment)
-    waiting = where.missing(searched)
-    found = [result for result in map(where.get, searched) if result is not None]
+    waiting = run.pending(searched)
+    found = [result for result in map(run.store.get, searched) if result is not None]
     chosen = plan.best(found, experiment.protocol.select, experiment.protocol.folds)
     final = [] if waiting else plan.final(experiment, chosen)  # what wins is not known yet
     planned = [*searched, *plan.baselines(experiment), *final]
-    missing = {trial.id for trial in where.missing(planned)}
-    todo = [trial for trial in planned if rerun or trial.id in missing]
+    todo = run.pending(planned)
+    ids = {trial.id for trial in todo}
     rows = [
-        [trial.name, trial.seed, f"{trial.lr:g}", describe(trial), "" if trial.id in missing else "stored"]
+        [trial.name, trial.seed, f"{trial.lr:g}", describe(trial), "" if trial.id in ids else "stored"]
         for trial in planned
     ]
     print(tabulate(rows, headers=["trial", "seed", "lr", "knobs", ""], disable_numparse=True))

@@ -101,6 +101,14 @@ def run(
             help="Trained weights that stay: of each loss's final run with the lowest training loss, all, none."
         ),
     ] = Keep.best,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves",
+            help="Final runs measure test and training classes after every epoch, to look at only; final runs stored "
+            "without them run again.",
+        ),
+    ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run trials again that are stored; replaces them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, its time and disk; run nothing.")] = False,
     executor: Annotated[
@@ -138,14 +146,17 @@ def run(
         skip_bad_images=skip_bad_images,
         ensembles=ensemble_sizes(ensemble, seeds),
         keep_weights=keep_weights.value,
+        curves=curves,
         scheduler=scheduler.value,
     )
     limits = {"cpus-per-trial": (cpus_per_trial, 1), "gpus-per-trial": (gpus_per_trial or 0, 0)}
     for name, (value, least) in {**limits, "max-failures": (max_failures, 0)}.items():
         if value < least:
             raise UserError(f"--{name} {value:g}: allowed is a number of at least {least}")
-    if asked.ensembles and asked.settings.get("fold", "test") != "test":
-        raise UserError("--ensemble joins final runs on test classes: not with --set fold=...")
+    if asked.settings.get("fold", "test") != "test":
+        for option, given in (("--ensemble joins", asked.ensembles), ("--curves watches", curves)):
+            if given:
+                raise UserError(f"{option} final runs on test classes: not with --set fold=...")
     if scheduler is Scheduler.asha and executor is ExecutorName.local:
         raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
     asked = locate(asked, data_root, weights)
@@ -163,7 +174,7 @@ def run(
     if busy or dry_run:
         check_inputs(asked, display.line if not address else None)
     if dry_run:
-        print_plan(asked, where, rerun)
+        print_plan(job)
         return
     where.prepare()
     job.storage.prepare()
