@@ -1,4 +1,5 @@
-"""From an experiment to its stored results: search, choose, final runs, ensembles; only what is missing runs."""
+"""From an experiment to its stored results: search, choose, final runs, ensembles, or a grid; only what is missing
+runs."""
 
 import errno
 import os
@@ -52,31 +53,43 @@ class Run:
     ran: set[str] = field(default_factory=set)  # ids of what ended now, not before
 
     def __call__(self) -> list[Result]:
-        """Search on validation classes, then the winners on test classes; each result is stored as its trial ends.
+        """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
+        stored as its trial ends.
 
-        Returns the final results: baselines, losses, ensembles.
+        Returns the final results, baselines, losses, ensembles; or those of the grid.
         """
-        asked, select = self.experiment, self.experiment.protocol.select
-        baselines, searched = plan.baselines(asked), plan.search(asked)
         with self.display:
-            # the final trials are not known before the search ends, but their number is
-            self.display.expect(len(self.pending(searched)) + len(baselines) + len(asked.losses) * asked.seeds)
-            chosen = plan.best(self.finish(searched), select, asked.protocol.folds)
-            last = [*baselines, *plan.final(asked, chosen)]
+            last = plan.grid(self.experiment) or self.after_search()
             self.display.expect(len(self.pending(last)))
             results = self.finish(last)
         self.discard_weights(results)
         return results + self.ensembles(results)
 
+    def after_search(self) -> list[Trial]:
+        """Run the search; the baselines, and each loss with what it chose."""
+        asked = self.experiment
+        baselines, searched = plan.baselines(asked), plan.search(asked)
+        # the final trials are not known before the search ends, but their number is
+        self.display.expect(len(self.pending(searched)) + len(baselines) + len(asked.losses) * asked.seeds)
+        return [*baselines, *self.chosen(self.finish(searched))]
+
+    def chosen(self, found: list[Result]) -> list[Trial]:
+        """The final trials of the losses, after this search."""
+        asked = self.experiment
+        return plan.final(asked, plan.best(found, asked.protocol.select, asked.protocol.folds))
+
+    def known(self) -> list[Trial]:
+        """The trials that can be named before anything runs: of final ones those whose search is done."""
+        asked = self.experiment
+        if asked.grid:
+            return plan.grid(asked)
+        searched = plan.search(asked)
+        chosen = [] if self.pending(searched) else self.chosen(self.stored(searched))
+        return [*searched, *plan.baselines(asked), *chosen]
+
     def anything_to_do(self) -> bool:
         """Whether a trial has to run; if not, nobody needs to be hired."""
-        asked = self.experiment
-        searched = plan.search(asked)
-        if self.pending([*searched, *plan.baselines(asked)]):
-            return True
-        found = [result for result in map(self.store.get, searched) if result is not None]
-        chosen = plan.best(found, asked.protocol.select, asked.protocol.folds)
-        return bool(self.pending(plan.final(asked, chosen)))
+        return bool(self.pending(self.known()))
 
     @cached_property
     def origin(self) -> dict[str, str | None]:
@@ -107,6 +120,9 @@ class Run:
                 self.execute(jobs, self.tell)
             finally:
                 self.storage.remove(announced)
+        return self.stored(trials)
+
+    def stored(self, trials: list[Trial]) -> list[Result]:
         return [result for result in map(self.store.get, trials) if result is not None]
 
     def job(self, trial: Trial) -> Job:

@@ -198,6 +198,7 @@ class Experiment:
     weights_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # --set epochs=4
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set group.anchors=1
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # --grid group.anchors=0,1 --grid epochs=4,8
 
 
 def _setting(**limits: Any) -> Any:

@@ -142,6 +142,19 @@ def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tm
     assert one["metrics"]["RP"] == pytest.approx(sum(right) / 15)
 
 
+def test_a_grid_of_sizes_has_a_cache_for_each(
+    root: Path, harness: Harness, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    words = ("run", "--losses", "triplet", "--dataset", "./photos", "--protocol", "tiny")
+    said = harness(*words, "--grid", "resize=32,40", "--grid", "epochs=0,1", "--set", "fold=test")
+    assert said.code == 0, said.err
+    assert said.err.count("32 images go to the cache") == 2
+    assert len([one for one in own_cache.iterdir() if one.is_dir()]) == 2
+    assert len(records(tmp_path)) == 4
+
+
 def test_a_users_own_folder_list_and_description_run_without_code(
     root: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from harness.cli.app import (
     app,
     storage_of,
 )
-from harness.cli.plan import finish, print_plan
+from harness.cli.plan import finish, grid_table, print_plan
 from harness.spec import Experiment, LossSpec, UserError
 from harness.store import Store
 
@@ -81,7 +81,9 @@ def run(
     trials: Annotated[
         int, typer.Option(metavar="N", help="Random-search trials per loss, on validation classes; 0: protocol values.")
     ] = 0,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Final runs per loss, on test classes.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", help="Final runs per loss, on test classes; runs per cell of a grid.")
+    ] = 1,
     ensemble: Annotated[
         str,
         typer.Option(metavar="SIZES", help="Ensembles of so many of the seeds, e.g. 2,3; nothing is trained again."),
@@ -90,6 +92,14 @@ def run(
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="A setting (epochs=8) or a knob (group.anchors=1); repeatable."
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2,...",
+            help="Instead of search and final runs: every combination of these settings (epochs=4,8) and knobs "
+            "(group.anchors=0,1,2), on validation classes; repeatable.",
         ),
     ] = None,
     scheduler: Annotated[
@@ -141,8 +151,10 @@ def run(
                 )
         if config.dataset(dataset).layout != "embedded" and not data_root.is_absolute():
             raise UserError(f"--data-root {data_root}: inside a Ray job, give an absolute path")
+    asked = ask(losses, dataset, protocol, trials, seeds, set_ or [])
     asked = replace(
-        ask(losses, dataset, protocol, trials, seeds, set_ or []),
+        asked,
+        grid=grid_values(asked, grid or []),
         skip_bad_images=skip_bad_images,
         ensembles=ensemble_sizes(ensemble, seeds),
         keep_weights=keep_weights.value,
@@ -153,6 +165,12 @@ def run(
     for name, (value, least) in {**limits, "max-failures": (max_failures, 0)}.items():
         if value < least:
             raise UserError(f"--{name} {value:g}: allowed is a number of at least {least}")
+    if asked.grid:
+        asha = scheduler is Scheduler.asha
+        others = {"--trials": trials, "--ensemble": ensemble, "--curves": curves, "--scheduler asha": asha}
+        for option, given in others.items():
+            if given:
+                raise UserError(f"--grid and {option} exclude each other: a grid is run in full, and nothing beside it")
     if asked.settings.get("fold", "test") != "test":
         for option, given in (("--ensemble joins", asked.ensembles), ("--curves watches", curves)):
             if given:
@@ -195,10 +213,13 @@ def run(
     except KeyboardInterrupt:
         print("harness: interrupted; what finished is stored, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
-    final = tables.select(found)
-    print(*tables.render(final, "markdown").values(), sep="\n", end="")
-    if found and not final:
-        print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
+    if asked.grid:
+        print(grid_table(asked, found), end="")
+    else:
+        final = tables.select(found)
+        print(*tables.render(final, "markdown").values(), sep="\n", end="")
+        if found and not final:
+            print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
     finish(job.failures, where, problems)
     if left_out := {loss.title for loss in asked.losses} - {one.title for one in found}:
         print(
@@ -221,6 +242,8 @@ def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Expe
     if asked not in ("none", "package"):  # timm takes its time to import
         from harness import backbones
 
+        if "backbone" in experiment.grid:
+            raise UserError(f"--grid backbone=...: --weights {asked} fits one of them; allowed is none | package")
         backbones.check(shared["backbone"], asked)
         asked, file = backbones.weights.resolve(shared["backbone"], asked)
     return replace(
@@ -238,20 +261,21 @@ def check_inputs(experiment: Experiment, say: Callable[[str], None] | None) -> N
     from harness import backbones, cache, data, listing
 
     dataset = experiment.dataset
-    for one in plan.baselines(experiment):
+    planned = plan.grid(experiment) or plan.baselines(experiment)
+    for one in {(one.backbone, one.weights): one for one in planned}.values():
         backbones.check(one.backbone, one.weights)
         if say and one.weights.startswith(("hub:", "file:")):
             backbones.create(one, experiment.weights_file)
     if dataset.layout == "embedded":
         data.embedded(dataset)
         return
-    shown = plan.baselines(experiment)[0]
-    key = cache.Key(dataset.name, dataset.fingerprint, shown.resize, shown.aspect)
-    if say and cache.open_built(key) is None:
-        found = listing.read(dataset, Path(experiment.data_root))
-        needed = cache.estimate(key, found)
-        cache.check_disk(key, needed)
-        say(f"{len(found.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
+    for resize, aspect in dict.fromkeys((one.resize, one.aspect) for one in planned):
+        key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
+        if say and cache.open_built(key) is None:
+            found = listing.read(dataset, Path(experiment.data_root))
+            needed = cache.estimate(key, found)
+            cache.check_disk(key, needed)
+            say(f"{len(found.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
 
 
 def ensemble_sizes(text: str, seeds: int) -> tuple[int, ...]:
@@ -274,6 +298,18 @@ def ask(losses: str, dataset: str, protocol: str | None, trials: int, seeds: int
     if trials and "fold" in settings:
         raise UserError("--set fold=... and --trials exclude each other: search has its own fold")
     return Experiment(data, rules, chosen, trials, seeds, settings=settings, knobs=knobs)
+
+
+def grid_values(asked: Experiment, assignments: list[str]) -> dict[str, tuple[Any, ...]]:
+    """The values of --grid, none of them of what --set has set."""
+    values = config.grid(assignments, asked.losses)
+    if values and not asked.losses:
+        raise UserError("--grid: name a loss, --losses none has nothing to vary")
+    given = {*asked.settings, *(f"{loss}.{knob}" for loss, knobs in asked.knobs.items() for knob in knobs)}
+    for key in values:
+        if key in given:
+            raise UserError(f"--set {key}=... and --grid {key}=... exclude each other")
+    return values
 
 
 def choose_losses(text: str) -> tuple[LossSpec, ...]:
