@@ -183,26 +183,48 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
     """--set FIELD=VALUE and --set LOSS.KNOB=VALUE, as settings and as knobs by loss."""
     settings: dict[str, Any] = {}
     knobs: dict[str, dict[str, Any]] = {}
-    by_name = {one.name: one for one in chosen}
     for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise UserError(f"--set {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
-        owner, dot, knob = key.strip().rpartition(".")
-        owner = owner if owner in by_name else owner.replace("-", "_")
-        if not dot:
-            if knob == "weights":
-                raise UserError(f"--set {assignment}: weights have an option of their own, --weights")
-            if knob not in SETTINGS:
-                raise unknown("setting", knob, SETTINGS)
-            settings[knob] = SETTINGS[knob].parse(value)
-        elif owner not in by_name:
-            raise unknown(f"loss in this run (--set {assignment})", owner, by_name)
-        elif knob not in by_name[owner].knobs:
-            raise unknown(f"knob of {owner}", knob, by_name[owner].knobs)
-        else:
-            knobs.setdefault(owner, {})[knob] = by_name[owner].knobs[knob].parse(value)
+        assigned, value = _assigned("--set", assignment, chosen)
+        owner, _, name = assigned.name.rpartition(".")
+        (knobs.setdefault(owner, {}) if owner else settings)[name] = assigned.parse(value)
     return settings, knobs
+
+
+def grid(assignments: list[str], chosen: tuple[LossSpec, ...]) -> dict[str, tuple[Any, ...]]:
+    """--grid FIELD=V1,V2,... and --grid LOSS.KNOB=V1,V2,...: the values of each, every one once."""
+    values: dict[str, tuple[Any, ...]] = {}
+    for assignment in assignments:
+        assigned, words = _assigned("--grid", assignment, chosen)
+        if assigned.name in RUN_SETTINGS:
+            raise UserError(f"--grid {assignment}: a grid varies neither fold nor seed; --set fold=..., --seeds N")
+        if assigned.kind is tuple:
+            raise UserError(
+                f"--grid {assignment}: commas separate values, and {assigned.name} is itself a list; --set it"
+            )
+        found = [assigned.parse(word) for word in words.split(",")]
+        values[assigned.name] = tuple(dict.fromkeys([*values.get(assigned.name, ()), *found]))
+    return values
+
+
+def _assigned(option: str, assignment: str, chosen: tuple[LossSpec, ...]) -> tuple[Field, str]:
+    """What KEY=TEXT assigns to, a setting or the knob LOSS.KNOB of a loss of this run, and the text."""
+    by_name = {one.name: one for one in chosen}
+    key, equals, text = assignment.partition("=")
+    if not equals:
+        raise UserError(f"{option} {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
+    owner, dot, name = key.strip().rpartition(".")
+    owner = owner if owner in by_name else owner.replace("-", "_")
+    if not dot:
+        if name == "weights":
+            raise UserError(f"{option} {assignment}: weights have an option of their own, --weights")
+        if name not in SETTINGS:
+            raise unknown("setting", name, SETTINGS)
+        return SETTINGS[name], text
+    if owner not in by_name:
+        raise unknown(f"loss in this run ({option} {assignment})", owner, by_name)
+    if name not in by_name[owner].knobs:
+        raise unknown(f"knob of {owner}", name, by_name[owner].knobs)
+    return by_name[owner].knobs[name], text
 
 
 def _read(kind: str, name: str) -> dict[str, Any]:

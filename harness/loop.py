@@ -93,9 +93,10 @@ Validate = Callable[[], dict[str, float]]
 def fit(
     bench: Bench, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
 ) -> Generator[Progress, None, tuple[list[dict[str, float]], float]]:
-    """The loop. Returns the curve, with loss and images per second of each epoch, and the seconds it took.
+    """The loop. Returns the curve, with loss, images seen and images per second of each epoch, and the seconds it took.
 
-    `validate` measures the held-out classes after each epoch. Only a stage that keeps its best epoch listens to it.
+    What `validate` measures after each epoch stands in the curve too, and its time is not counted. Only a stage that
+    keeps its best epoch listens to it.
     """
     model, loss, device = bench.model, stage.loss, bench.device
     optimizer = make_optimizer(bench, stage)
@@ -131,12 +132,11 @@ def fit(
         last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
         spent += time.perf_counter() - begun
         metrics = validate() if validate else {}
-        curve.append({"epoch": epoch, "loss": last.loss, "images_per_second": round(last.images_per_second, 1)})
-        if stage.best:
-            curve[-1][stage.best] = metrics[stage.best]
-            if not best or metrics[stage.best] > best["score"]:
-                kept = {name: copy.deepcopy(stateful[name].state_dict()) for name in ("model", "loss")}
-                best = {"epoch": epoch, "score": metrics[stage.best], **kept}
+        speed = round(last.images_per_second, 1)
+        curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed, **metrics})
+        if stage.best and (not best or metrics[stage.best] > best["score"]):
+            kept = {name: copy.deepcopy(stateful[name].state_dict()) for name in ("model", "loss")}
+            best = {"epoch": epoch, "score": metrics[stage.best], **kept}
         state = {name: part.state_dict() for name, part in stateful.items()}
         Checkpoint(stage.name, epoch, spent, curve, state, best).write(storage, bench.trial)
         yield dataclasses.replace(last, metrics=metrics)

@@ -1,14 +1,15 @@
-"""Experiment -> trials: seeded random search on validation classes, final seeds on test classes, the baselines."""
+"""Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
 import random
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from harness import config
 from harness.config import DEFAULTS, TUNABLE
-from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, unknown
+from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, has_curves, unknown
 from losses.space import Range
 
 BASELINE = "none"  # the loss of the two baselines
@@ -39,6 +40,25 @@ def search(experiment: Experiment) -> list[Trial]:
         for fold in range(experiment.protocol.folds)
     ]
     return list({one.id: one for one in drawn}.values())
+
+
+def grid(experiment: Experiment) -> list[Trial]:
+    """The cells of a grid: for each loss every combination of the settings and of its own knobs, as if the user had set
+    them, and `seeds` runs of each. On validation classes, unless the user names a fold."""
+    trials: list[Trial] = []
+    for loss in experiment.losses if experiment.grid else ():
+        axes = {key: values for key, values in experiment.grid.items() if owner(key) in ("", loss.name)}
+        for values in product(*axes.values()):
+            settings, knobs = {"fold": "val0", **experiment.settings}, {**experiment.knobs.get(loss.name, {})}
+            for key, value in zip(axes, values, strict=True):
+                (knobs if owner(key) else settings)[key.rpartition(".")[2]] = value
+            trials += final(replace(experiment, losses=(loss,), settings=settings, knobs={loss.name: knobs}), {})
+    return trials
+
+
+def owner(key: str) -> str:
+    """The loss whose knob a key of a grid is; empty for a setting."""
+    return key.rpartition(".")[0]
 
 
 def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> list[Trial]:
@@ -187,6 +207,8 @@ def command(result: Result, protocol: Protocol) -> str:
         words += ["--skip-bad-images"]
     if kind != usual["weights"] and one.backbone != PIXELS["backbone"]:
         words += ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
+    if result.curve and has_curves(result.curve):
+        words += ["--curves"]
     if result.ensemble:
         words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
     for name in settings:

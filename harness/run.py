@@ -1,4 +1,5 @@
-"""From an experiment to its stored results: search, choose, final runs, ensembles; only what is missing runs."""
+"""From an experiment to its stored results: search, choose, final runs, ensembles, or a grid; only what is missing
+runs."""
 
 import errno
 import os
@@ -13,7 +14,19 @@ from typing import Protocol
 from harness import plan, provenance
 from harness import storage as names
 from harness.progress import Display
-from harness.spec import Event, Experiment, Failure, Job, Progress, Result, Stopped, Trial, UserError, ensemble_id
+from harness.spec import (
+    Event,
+    Experiment,
+    Failure,
+    Job,
+    Progress,
+    Result,
+    Stopped,
+    Trial,
+    UserError,
+    ensemble_id,
+    has_curves,
+)
 from harness.storage import Storage
 from harness.store import Store
 
@@ -40,43 +53,62 @@ class Run:
     ran: set[str] = field(default_factory=set)  # ids of what ended now, not before
 
     def __call__(self) -> list[Result]:
-        """Search on validation classes, then the winners on test classes; each result is stored as its trial ends.
+        """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
+        stored as its trial ends.
 
-        Returns the final results: baselines, losses, ensembles.
+        Returns the final results, baselines, losses, ensembles; or those of the grid.
         """
-        asked, select = self.experiment, self.experiment.protocol.select
-        baselines, searched = plan.baselines(asked), plan.search(asked)
         with self.display:
-            # the final trials are not known before the search ends, but their number is
-            self.display.expect(len(self.pending(searched)) + len(baselines) + len(asked.losses) * asked.seeds)
-            chosen = plan.best(self.finish(searched), select, asked.protocol.folds)
-            last = [*baselines, *plan.final(asked, chosen)]
+            last = plan.grid(self.experiment) or self.after_search()
             self.display.expect(len(self.pending(last)))
             results = self.finish(last)
         self.discard_weights(results)
         return results + self.ensembles(results)
 
+    def after_search(self) -> list[Trial]:
+        """Run the search; the baselines, and each loss with what it chose."""
+        asked = self.experiment
+        baselines, searched = plan.baselines(asked), plan.search(asked)
+        # the final trials are not known before the search ends, but their number is
+        self.display.expect(len(self.pending(searched)) + len(baselines) + len(asked.losses) * asked.seeds)
+        return [*baselines, *self.chosen(self.finish(searched))]
+
+    def chosen(self, found: list[Result]) -> list[Trial]:
+        """The final trials of the losses, after this search."""
+        asked = self.experiment
+        return plan.final(asked, plan.best(found, asked.protocol.select, asked.protocol.folds))
+
+    def known(self) -> list[Trial]:
+        """The trials that can be named before anything runs: of final ones those whose search is done."""
+        asked = self.experiment
+        if asked.grid:
+            return plan.grid(asked)
+        searched = plan.search(asked)
+        chosen = [] if self.pending(searched) else self.chosen(self.stored(searched))
+        return [*searched, *plan.baselines(asked), *chosen]
+
     def anything_to_do(self) -> bool:
         """Whether a trial has to run; if not, nobody needs to be hired."""
-        asked = self.experiment
-        searched = plan.search(asked)
-        if self.pending([*searched, *plan.baselines(asked)]):
-            return True
-        found = [result for result in map(self.store.get, searched) if result is not None]
-        chosen = plan.best(found, asked.protocol.select, asked.protocol.folds)
-        return bool(self.pending(plan.final(asked, chosen)))
+        return bool(self.pending(self.known()))
 
     @cached_property
     def origin(self) -> dict[str, str | None]:
         return provenance.origin()
 
     def pending(self, trials: list[Trial]) -> list[Trial]:
-        """What has to run. A trial that a scheduler stopped is done as long as that scheduler is asked for."""
-        if self.rerun:
-            return trials
-        missing = self.store.missing(trials)
-        stops = self.experiment.scheduler != "none"
-        return [trial for trial in missing if not (stops and trial.fold != "test" and self.store.stopped(trial))]
+        """What has to run, each once."""
+        unique = {trial.id: trial for trial in trials}.values()
+        return [trial for trial in unique if self.rerun or not self.done(trial)]
+
+    def done(self, trial: Trial) -> bool:
+        """Stored, with its curves where they are asked for; or stopped by a scheduler that is asked for again."""
+        result = self.store.get(trial)
+        if result is not None:
+            return not self.draws_curves(trial) or has_curves(result.curve)
+        return self.experiment.scheduler != "none" and trial.fold != "test" and self.store.stopped(trial)
+
+    def draws_curves(self, trial: Trial) -> bool:
+        return self.experiment.curves and final(trial)
 
     def finish(self, trials: list[Trial]) -> list[Result]:
         """The results of these trials, stored or run now."""
@@ -88,29 +120,32 @@ class Run:
                 self.execute(jobs, self.tell)
             finally:
                 self.storage.remove(announced)
+        return self.stored(trials)
+
+    def stored(self, trials: list[Trial]) -> list[Result]:
         return [result for result in map(self.store.get, trials) if result is not None]
 
     def job(self, trial: Trial) -> Job:
         asked = self.experiment
         source = next((loss.source for loss in asked.losses if loss.name == trial.loss), "")
-        final = trial.fold == "test" and trial.loss != plan.BASELINE
         return Job(
             trial,
             asked.dataset,
             self.storage.uri,
             source=source,
-            keep_weights=final and asked.keep_weights != "none",
+            keep_weights=final(trial) and asked.keep_weights != "none",
             origin=self.origin,
             data_root=asked.data_root,
             skip_bad_images=asked.skip_bad_images,
             weights_file=asked.weights_file,
-            validate=asked.scheduler != "none" and not final and trial.loss != plan.BASELINE,
+            validate=asked.scheduler != "none" and not final(trial) and trial.loss != plan.BASELINE,
+            curves=self.draws_curves(trial),
         )
 
     def tell(self, trial: Trial, event: Event) -> None:
         """Store what ended before saying so; only then is its checkpoint of no more use."""
         if isinstance(event, Result):
-            self.store.put(event, replace=self.rerun)
+            self.store.put(event, replace=self.rerun or self.draws_curves(trial))
             self.ran.add(trial.id)
         elif isinstance(event, Stopped | Failure):
             self.store.note(event)
@@ -173,6 +208,11 @@ class Run:
                     self.store.put(stored, replace=self.rerun)
                 found.append(stored)
         return found
+
+
+def final(trial: Trial) -> bool:
+    """A loss on test classes."""
+    return trial.fold == "test" and trial.loss != plan.BASELINE
 
 
 def by_configuration(results: list[Result]) -> list[list[Result]]:

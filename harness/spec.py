@@ -191,12 +191,14 @@ class Experiment:
     seeds: int = 1
     ensembles: tuple[int, ...] = ()  # sizes
     keep_weights: Literal["best", "all", "none"] = "best"  # of final runs
+    curves: bool = False  # final runs measure held-out and training classes after each epoch
     scheduler: Literal["none", "asha"] = "none"  # for search trials
     data_root: str = ""
     skip_bad_images: bool = False
     weights_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # --set epochs=4
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set group.anchors=1
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # --grid group.anchors=0,1 --grid epochs=4,8
 
 
 def _setting(**limits: Any) -> Any:
@@ -343,6 +345,11 @@ class Result:
         return result
 
 
+def has_curves(curve: Iterable[Mapping[str, float]]) -> bool:
+    """Whether the training classes were measured after every epoch, as --curves asks."""
+    return all("train R@1" in row for row in curve)
+
+
 def ensemble_id(size: int, members: Iterable[str]) -> str:
     return hashlib.sha256(f"{size} of {' '.join(sorted(members))}".encode()).hexdigest()[:12]
 
@@ -385,7 +392,7 @@ class Progress:
     loss: float
     images_per_second: float
     seconds_left: float
-    metrics: Metrics = field(default_factory=dict)  # on validation classes, where a scheduler wants them
+    metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, where somebody wants them
 
     @property
     def closes_epoch(self) -> bool:
@@ -408,6 +415,7 @@ class Job:
     device: str | None = None  # None: a GPU if there is one
     origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials
+    curves: bool = False  # of a final run: evaluate after each epoch, for the record alone
     data_root: str = ""  # where the dataset's folder is looked for
     skip_bad_images: bool = False
     weights_file: str = ""  # where weights=file:HASH lie

@@ -106,11 +106,6 @@ class Store:
             self._read[file] = read(file)
         return self._read[file]
 
-    def missing(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Those not stored yet, each once, in order."""
-        unique = {trial.id: trial for trial in trials}
-        return [trial for trial in unique.values() if self.get(trial) is None]
-
     def files(self) -> Iterator[Path]:
         """Every result file, readable or not."""
         return (file for file in sorted(self.root.glob("runs/*/*/*.json")))

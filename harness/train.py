@@ -4,14 +4,10 @@ import dataclasses
 import hashlib
 import json
 import math
-import tempfile
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from itertools import islice
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors.torch import save
@@ -20,9 +16,9 @@ from torch import Tensor, nn
 import losses
 from harness import backbones, data, evaluate, provenance, transforms
 from harness import storage as store_names
-from harness.loop import Bench, Checkpoint, Stage, feed, fit, seed
+from harness.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
 from harness.sampler import Balanced, Shuffled
-from harness.spec import Dataset, Event, Failure, Job, Progress, Result, Trial
+from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves
 from harness.storage import Storage, artifact
 from losses.base import Loss
 
@@ -44,14 +40,15 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     seconds: dict[str, float] = {}
     if loss is not None:
         checkpoint = Checkpoint.read(storage, trial)
+        if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
+            checkpoint = Checkpoint()  # epochs that nobody measured cannot be measured any more
         if trial.pretrain_epochs and checkpoint.stage != "train":
             seconds["pretrain"] = yield from pretrain(bench, loss, storage, checkpoint)
         stage = main_stage(bench, loss)
-        validate = (lambda: measure(bench, job.dataset.recall_at)) if job.validate or stage.best else None
-        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validate)
+        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validation(job, bench, stage))
 
     begun = time.perf_counter()
-    embedded = yield from embed_fold(bench)
+    embedded = yield from embed_images(bench, bench.fold.test)
     metrics = score(bench, embedded, job.dataset.recall_at)
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
@@ -135,45 +132,6 @@ def parameters(bench: Bench, loss: Loss | None) -> int:
     return sum(p.numel() for module in (bench.model, loss) if module is not None for p in module.parameters())
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Seconds an image takes, and how large the model is."""
-
-    train: float
-    evaluate: float
-    parameters: int
-    dim: int
-
-
-def probe(job: Job) -> Cost:
-    """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
-    images, fold = noise(job.trial, job.dataset)
-    bench, loss = set_up(job, images, fold)
-    training = 0.0
-    if loss is not None:
-        stage = dataclasses.replace(main_stage(bench, loss), epochs=1)
-        with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
-        training = 1 / last.images_per_second
-    bench.model.eval()
-    for _ in range(2):  # the first one warms up
-        begun = time.perf_counter()
-        for batch, _labels in feed(bench.device, batches(bench, fold.test[:128])):
-            embed(bench, batch)
-        evaluating = (time.perf_counter() - begun) / 128
-    return Cost(training, evaluating, parameters(bench, loss), bench.model.dim)
-
-
-def noise(trial: Trial, dataset: Dataset) -> tuple[data.Images, data.Fold]:
-    """128 random images in place of a dataset with as many images and classes."""
-    count, side = 128, trial.resize
-    pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
-    sides = np.full(count, side)
-    train, test = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
-    images = data.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
-    return images, data.Fold(train % count, train % dataset.train_classes, test % count, test % dataset.test_classes)
-
-
 def main_stage(bench: Bench, loss: Loss) -> Stage:
     trial = bench.trial
     return Stage(
@@ -188,6 +146,15 @@ def main_stage(bench: Bench, loss: Loss) -> Stage:
         drops=trial.drops,
         best="R@1" if trial.checkpoint == "best-test" else "",
     )
+
+
+def validation(job: Job, bench: Bench, stage: Stage) -> Validate | None:
+    """What is measured after each epoch, if anybody wants it."""
+    if job.curves:
+        return lambda: point(bench)
+    if job.validate or stage.best:
+        return lambda: measure(bench, job.dataset.recall_at)
+    return None
 
 
 def pretrain(bench: Bench, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
@@ -238,14 +205,14 @@ def pretraining_key(trial: Trial) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def embed_fold(bench: Bench) -> Generator[Progress, None, Tensor]:
-    """The embeddings of the held-out classes, on the device."""
+def embed_images(bench: Bench, which: Tensor) -> Generator[Progress, None, Tensor]:
+    """The embeddings of these images, on the device."""
     parts: list[Tensor] = []
-    count = len(bench.fold.test)
+    count = len(which)
     chunks = -(-count // EMBED_BATCH)
     bench.model.eval()
     begun = time.perf_counter()
-    for number, (batch, _) in enumerate(feed(bench.device, batches(bench, bench.fold.test)), start=1):
+    for number, (batch, _) in enumerate(feed(bench.device, batches(bench, which)), start=1):
         parts.append(embed(bench, batch))
         elapsed = time.perf_counter() - begun
         speed = min(number * EMBED_BATCH, count) / elapsed
@@ -261,21 +228,38 @@ def batches(bench: Bench, which: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
     """Every metric on the held-out classes, without a word."""
-    embedded = embed_fold(bench)
+    return score(bench, quietly(embed_images(bench, bench.fold.test)), ks)
+
+
+def point(bench: Bench) -> dict[str, float]:
+    """Of a curve: retrieval on the held-out classes as in the end, and of each training image among the training
+    images. Without NMI: k-means may take longer than the epoch did."""
+    labels, queries = held_out(bench)
+    train_labels = bench.fold.train_labels.to(bench.device)
+    found = evaluate.retrieval(quietly(embed_images(bench, bench.fold.test)), labels, (1,), queries)
+    seen = evaluate.retrieval(quietly(embed_images(bench, bench.fold.train)), train_labels, (1,))
+    return found | {f"train {name}": value for name, value in seen.items()}
+
+
+def quietly(embedding: Generator[Progress, None, Tensor]) -> Tensor:
     while True:
         try:
-            next(embedded)
+            next(embedding)
         except StopIteration as end:
-            return score(bench, end.value, ks)
+            return end.value
+
+
+def held_out(bench: Bench) -> tuple[Tensor, Tensor | None]:
+    """Labels of the held-out images and which of them are queries, on the device."""
+    labels, queries = bench.fold.test_labels, bench.fold.queries
+    return labels.to(bench.device), None if queries is None else queries.to(bench.device)
 
 
 def score(bench: Bench, embedded: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
-    labels, queries = bench.fold.test_labels.to(bench.device), bench.fold.queries
+    labels, queries = held_out(bench)
     gallery = len(labels) - 1 if queries is None else int((~queries).sum())
     ks = tuple(k for k in ks if k <= gallery)  # of a small dataset some are not to be had
-    return evaluate.metrics(
-        embedded, labels, ks, KMEANS_SEED, queries.to(bench.device) if queries is not None else None
-    )
+    return evaluate.metrics(embedded, labels, ks, KMEANS_SEED, queries)
 
 
 def embed(bench: Bench, batch: Tensor) -> Tensor:

@@ -225,6 +225,30 @@ MISTAKES = [
     ("run --dataset blobs --set group.temperature=0", "group.temperature=0: allowed is a number above 0"),
     ("run --dataset blobs --set group.steps=-3", "group.steps=-3: allowed is a whole number of at least 0"),
     ("run --dataset blobs --ensemble 2 --seeds 2 --set fold=val0", "--ensemble joins final runs on test classes"),
+    ("run --dataset blobs --grid epochs", "--grid epochs: write FIELD=VALUE or LOSS.KNOB=VALUE"),
+    ("run --dataset blobs --grid epochs=1,x", "epochs=x: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --grid epochs=1,", "epochs=: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --grid epoch=1,2", "no setting named 'epoch'; did you mean 'epochs'?"),
+    ("run --dataset blobs --grid group.steps=1,-3", "group.steps=-3: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --losses triplet --grid group.steps=1,2", "no loss in this run (--grid group.steps=1,2)"),
+    ("run --dataset blobs --losses none --grid epochs=1,2", "--grid: name a loss"),
+    ("run --dataset blobs --grid fold=val0,val1", "a grid varies neither fold nor seed; --set fold=..., --seeds N"),
+    ("run --dataset blobs --grid seed=0,1", "a grid varies neither fold nor seed"),
+    ("run --dataset blobs --grid drops=30,50", "commas separate values, and drops is itself a list; --set it"),
+    ("run --dataset blobs --grid weights=none,package", "weights have an option of their own, --weights"),
+    ("run --dataset blobs --grid backbone=resnet18,resnet34 --weights hub", "--weights hub fits one of them"),
+    ("run --dataset blobs --grid backbone=resnet18,resnet19", "no backbone named 'resnet19'"),
+    ("run --dataset blobs --grid crop=16,64", "crop=64 is larger than resize=32"),
+    (
+        "run --dataset blobs --grid epochs=1,2 --set epochs=1",
+        "--set epochs=... and --grid epochs=... exclude each other",
+    ),
+    ("run --dataset blobs --grid group.steps=1 --set group.steps=2", "--grid group.steps=... exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --trials 2", "--grid and --trials exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --ensemble 2 --seeds 2", "--grid and --ensemble exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --curves", "--grid and --curves exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --scheduler asha", "--grid and --scheduler asha exclude each other"),
+    ("run --dataset blobs --curves --set fold=val0", "--curves watches final runs on test classes"),
     ("run --dataset blobs --executor ray --address http://127.0.0.1:8265", "no Ray cluster at http://127.0.0.1:8265"),
     ("run --dataset blobs --storage /dev/null/x", "cannot write to --storage /dev/null/x"),
     ("run --dataset blobs --scheduler asha --executor local", "--scheduler asha needs --executor ray"),
@@ -319,6 +343,37 @@ def test_keep_weights_says_which_stay(small: Path, harness: Harness, tmp_path: P
         records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
         final = {r["id"]: r["curve"][-1]["loss"] for r in records if r["trial"]["loss"] == "triplet"}
         assert weights[0].stem == min(final, key=lambda id: final[id])
+
+
+def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    words = ("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "2", "--seeds", "2", "--set", "epochs=2")
+
+    def final() -> dict[str, dict]:
+        records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
+        assert not any("R@1" in row for one in records if one["trial"]["fold"] != "test" for row in one["curve"])
+        return {one["id"]: one for one in records if one["trial"]["fold"] == "test" and one["trial"]["loss"] != "none"}
+
+    first, plain = harness(*words, "--ensemble", "2"), final()
+    assert "2 to run" in harness(*words, "--dry-run", "--curves").out
+    said = harness(*words, "--ensemble", "2", "--curves")
+    assert said.code == 0
+    assert "[1/2] triplet-blobs-test-" in said.err  # no baseline, no search trial
+    assert "[2/2] triplet-blobs-test-" in said.err
+    assert said.out == first.out  # to the bit the same networks
+    drawn = final()
+    assert set(drawn) == set(plain)
+    for id, one in drawn.items():
+        assert one["metrics"] == plain[id]["metrics"]
+        assert all({"R@1", "train R@1"} <= set(row) for row in one["curve"])
+        assert len(one["curve"]) == (0 if one["ensemble"] else 2)
+    for again in ((*words, "--curves"), words):
+        assert harness(*again).err == ""
+    assert final() == drawn
+    assert "0 to run" in harness(*words, "--dry-run", "--curves").out
+    single = next(id for id, one in drawn.items() if not one["ensemble"])
+    assert "--curves" in harness("show", single).out.splitlines()[-1]
 
 
 def test_ensembles_stand_below_their_loss_and_are_stored(small: Path, harness: Harness, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tm
     for label in range(7, 12):
         items += [(label, "query", 3), (label, "gallery", 5)]
     lay_inshop(root / "In-shop", items, write=draw)
-    said = harness("run", "--losses", "triplet", "--dataset", "inshop", "--data-root", str(root))
+    said = harness("run", "--losses", "triplet", "--dataset", "inshop", "--data-root", str(root), "--curves")
     assert said.code == 0, said.err
     (one,) = (record for record in records(tmp_path) if record["trial"]["loss"] == "triplet")
     kept = load_file(tmp_path / "results" / "artifacts" / one["artifacts"]["embeddings"]["path"])
@@ -136,9 +136,23 @@ def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tm
     for k in (1, 2, 5):
         hits = [any(labels[near] == labels[query] for near in order[:k]) for query, order in ranked.items()]
         assert one["metrics"][f"R@{k}"] == pytest.approx(sum(hits) / 15)
+    assert one["curve"][-1]["R@1"] == one["metrics"]["R@1"]
     # R is 5 for every query: its class's images in the gallery
     right = [sum(labels[near] == labels[query] for near in order[:5]) / 5 for query, order in ranked.items()]
     assert one["metrics"]["RP"] == pytest.approx(sum(right) / 15)
+
+
+def test_a_grid_of_sizes_has_a_cache_for_each(
+    root: Path, harness: Harness, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    words = ("run", "--losses", "triplet", "--dataset", "./photos", "--protocol", "tiny")
+    said = harness(*words, "--grid", "resize=32,40", "--grid", "epochs=0,1", "--set", "fold=test")
+    assert said.code == 0, said.err
+    assert said.err.count("32 images go to the cache") == 2
+    assert len([one for one in own_cache.iterdir() if one.is_dir()]) == 2
+    assert len(records(tmp_path)) == 4
 
 
 def test_a_users_own_folder_list_and_description_run_without_code(

@@ -238,6 +238,47 @@ def test_a_configurations_score_is_its_mean_over_the_folds_and_a_missing_fold_ru
     assert plan.best(results, "R@1", folds=2) == {"triplet": plan.values_of(trials[2])}
 
 
+def test_a_grid_is_every_combination_for_each_loss_with_the_knobs_of_its_own() -> None:
+    grid = {"group.anchors": (0, 2), "samples_per_class": (5, 6, 7)}
+    cells = plan.grid(experiment(grid=grid))
+    group = [(t.knobs["anchors"], t.samples_per_class) for t in cells if t.loss == "group"]
+    assert group == [(0, 5), (0, 6), (0, 7), (2, 5), (2, 6), (2, 7)]
+    assert [t.samples_per_class for t in cells if t.loss == "triplet"] == [5, 6, 7]
+    assert {(t.fold, t.seed) for t in cells} == {("val0", 0)}
+    alone = plan.grid(experiment(grid={"group.anchors": (0, 2)}))
+    assert [t.loss for t in alone] == ["group", "group", "triplet"]
+
+
+def test_a_cell_of_a_grid_is_what_setting_its_values_gives() -> None:
+    asked = experiment(settings={"epochs": 3}, knobs={"group": {"steps": 1}}, losses=(config.loss("group"),))
+    cells = plan.grid(dataclasses.replace(asked, grid={"group.anchors": (2,), "lr": (0.5,)}))
+    settings, knobs = {"epochs": 3, "lr": 0.5, "fold": "val0"}, {"group": {"steps": 1, "anchors": 2}}
+    assert cells == plan.final(dataclasses.replace(asked, settings=settings, knobs=knobs), {})
+
+
+def test_a_grid_has_its_seeds_and_the_fold_a_user_names() -> None:
+    losses = (config.loss("triplet"),)
+    cells = plan.grid(experiment(grid={"epochs": (1, 2)}, seeds=2, losses=losses, settings={"fold": "val3", "seed": 5}))
+    assert [(t.epochs, t.seed, t.fold) for t in cells] == [
+        (1, 5, "val3"),
+        (1, 6, "val3"),
+        (2, 5, "val3"),
+        (2, 6, "val3"),
+    ]
+    assert plan.grid(experiment()) == []
+
+
+def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> None:
+    losses = (config.loss("group"), config.loss("proxy_nca"))
+    words = ["lr=2e-4,0.0002,1e-3", "dim=none,16", "group.bias=true,false,1", "proxy-nca.scale=2", "lr=1e-3,5"]
+    assert config.grid(words, losses) == {
+        "lr": (2e-4, 1e-3, 5.0),
+        "dim": (None, 16),
+        "group.bias": (True, False),
+        "proxy_nca.scale": (2.0,),
+    }
+
+
 def test_a_loss_whose_search_failed_has_no_final_trial() -> None:
     asked = experiment(trials=1)
     chosen = plan.best([a_result(t) for t in plan.search(asked) if t.loss == "group"], "R@1")

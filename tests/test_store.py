@@ -18,10 +18,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_result_is_found_by_its_trial(store: Store) -> None:
-    assert store.missing([a_trial()]) == [a_trial()]
+    assert store.get(a_trial()) is None
     assert store.put(a_result())
     assert store.get(a_trial()) == a_result()
-    assert store.missing([a_trial(), a_trial(seed=1), a_trial(seed=1)]) == [a_trial(seed=1)]
+    assert store.get(a_trial(seed=1)) is None
     assert store.path(a_trial()).relative_to(store.root) == Path(f"runs/emoji/triplet/{a_trial().id}.json")
 
 
@@ -55,7 +55,7 @@ def test_a_save_that_fails_is_an_error_and_leaves_nothing_half_written(
 def test_a_result_removes_the_failure_of_its_trial(store: Store) -> None:
     path = store.note(Failure(a_trial(), "FloatingPointError: loss is nan", "Traceback ..."))
     assert json.loads(path.read_text())["error"] == "FloatingPointError: loss is nan"
-    assert store.missing([a_trial()]) == [a_trial()]  # a failure is retried
+    assert store.get(a_trial()) is None  # a failure is retried
     store.put(a_result())
     assert not path.exists()
 
@@ -81,7 +81,7 @@ def test_a_planned_trial_whose_file_is_broken_says_how_to_remove_it(store: Store
     store.put(a_result())
     store.path(a_trial()).write_text("{")
     with pytest.raises(UserError, match=f"harness rm {a_trial().id}"):
-        store.missing([a_trial()])
+        store.get(a_trial())
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:

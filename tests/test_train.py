@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, evaluate, listing, loop, plan, train
+from harness import backbones, config, data, estimate, evaluate, listing, loop, plan, train, transforms
 from harness.local import execute
 from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
@@ -36,8 +36,8 @@ def set_up(one: Trial) -> tuple[loop.Bench, Any]:
     return train.set_up(Job(one, blobs(), ""), images, data.fold(images, blobs(), one.fold))
 
 
-def run(one: Trial, artifacts: Path) -> tuple[Result, list[Progress]]:
-    running = train.run(Job(one, blobs(), str(artifacts), threads=1))
+def run(one: Trial, artifacts: Path, **options: Any) -> tuple[Result, list[Progress]]:
+    running = train.run(Job(one, blobs(), str(artifacts), threads=1, **options))
     seen = []
     while True:
         try:
@@ -101,6 +101,14 @@ def test_progress_tells_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -
     assert [event.epoch for event in closing] == [1, 2]
     assert [event.loss for event in closing] == pytest.approx([row["loss"] for row in result.curve])
     assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in seen)
+
+
+def test_the_curve_counts_the_images_each_epoch_saw(small: Path, tmp_path: Path) -> None:
+    """72 images of 12 classes in batches of 5 classes x 3: 5 batches of 15, whatever the 72. A class has 6 images, so
+    of the 8 asked for it gives 6: 3 turns of 5 classes, 30 a batch."""
+    for samples, images in ((3, 5 * 15), (8, 3 * 30)):
+        result, _ = run(trial(epochs=2, classes_per_batch=5, samples_per_class=samples), tmp_path)
+        assert [(row["epoch"], row["images"]) for row in result.curve] == [(1, images), (2, images)]
 
 
 def test_evaluation_is_not_in_the_training_seconds(
@@ -171,7 +179,8 @@ def test_a_trial_goes_on_from_its_checkpoint_with_the_same_bits(small: Path, tmp
         broken.close()
         resumed, seen = run(one, folder)
         assert resumed.metrics == whole.metrics
-        assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+        for fact in ("epoch", "loss", "images"):
+            assert [row[fact] for row in resumed.curve] == [row[fact] for row in whole.curve]
         first = seen[0]
         assert (first.stage, first.epoch) == (stage, epoch + 1) or (stage, epoch) == ("pretrain", 2)
 
@@ -358,6 +367,95 @@ def test_a_reloading_trial_goes_on_from_its_checkpoint_with_the_same_bits(
     assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
 
 
+# --- curves ---
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"augment": "drawings"}, {"checkpoint": "best-test", "schedule": "reloads", "drops": (1,), "lr": 1e-2}],
+    ids=["last", "best-test"],
+)
+def test_curves_change_neither_the_network_nor_its_metrics(
+    small: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    one = trial("group", epochs=3, **settings)
+    plain, _ = run(one, tmp_path / "plain", keep_weights=True)
+    watched, _ = run(one, tmp_path / "watched", keep_weights=True, curves=True)
+    assert watched.metrics == plain.metrics
+    assert watched.artifacts == plain.artifacts  # with their sha256
+    assert [row["loss"] for row in watched.curve] == [row["loss"] for row in plain.curve]
+    for kind in ("weights", "embeddings"):
+        first, second = ((tmp_path / way / kind / f"{one.id}.safetensors").read_bytes() for way in ("plain", "watched"))
+        assert first == second
+    assert all("train R@1" in row for row in watched.curve)
+    assert not any("train R@1" in row for row in plain.curve)
+
+
+def nearest_is_right(embeddings: torch.Tensor, labels: torch.Tensor) -> float:
+    """Recall@1 by a loop."""
+    hits = 0
+    for query in range(len(labels)):
+        distances = (embeddings.double() - embeddings[query].double()).square().sum(1)
+        distances[query] = float("inf")
+        hits += int(labels[distances.argmin()] == labels[query])
+    return hits / len(labels)
+
+
+def test_curves_hold_recall_of_the_held_out_and_of_the_training_images(small: Path, tmp_path: Path) -> None:
+    one = trial("normalized_softmax", epochs=3, lr=3e-3, augment="drawings")
+    result, _ = run(one, tmp_path, keep_weights=True, curves=True)
+    bench, _ = set_up(one)
+    bench.model.load_state_dict(load_file(tmp_path / "weights" / f"{one.id}.safetensors"))
+    bench.model.eval()
+    fold, last = bench.fold, result.curve[-1]
+    for name, images, labels in (("R@1", fold.test, fold.test_labels), ("train R@1", fold.train, fold.train_labels)):
+        batch = transforms.to_float(transforms.plain(bench.images, images, one))
+        assert last[name] == pytest.approx(nearest_is_right(train.embed(bench, batch), labels))
+    assert last["R@1"] == result.metrics["R@1"]
+    assert last["R@1"] != last["train R@1"]  # else the comparison shows little
+    assert len({row["train R@1"] for row in result.curve}) > 1
+
+
+def test_curves_take_no_training_time_and_no_k_means(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrieval, metrics, calls = evaluate.retrieval, evaluate.metrics, []
+
+    def slow(*arguments: Any) -> dict[str, float]:
+        time.sleep(0.5)
+        return retrieval(*arguments)
+
+    def counted(*arguments: Any) -> dict[str, float]:
+        calls.append(arguments)
+        return metrics(*arguments)
+
+    monkeypatch.setattr(evaluate, "retrieval", slow)
+    monkeypatch.setattr(evaluate, "metrics", counted)  # with NMI
+    begun = time.perf_counter()
+    result, _ = run(trial(epochs=2), tmp_path, curves=True)
+    # twice in each epoch, and once in the end
+    assert result.seconds["train"] <= time.perf_counter() - begun - 5 * 0.5
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("begun_with", [True, False])
+def test_a_curve_has_no_holes_whatever_it_began_with(small: Path, tmp_path: Path, begun_with: bool) -> None:
+    """With curves a trial goes on where it was; without, its first epochs were not measured, so it starts again."""
+    one = trial(epochs=3, pretrain_epochs=1)
+    whole, _ = run(one, tmp_path / "whole", curves=True)
+    broken = train.run(Job(one, blobs(), str(tmp_path / "cut"), threads=1, curves=begun_with))
+    for event in broken:
+        if event.closes_epoch and (event.stage, event.epoch) == ("train", 2):
+            break
+    broken.close()
+    resumed, seen = run(one, tmp_path / "cut", curves=True)
+    assert seen[0].stage == "train"  # pre-training is shared
+    assert seen[0].epoch == (3 if begun_with else 1)
+    assert resumed.metrics == whole.metrics
+    for fact in ("epoch", "loss", "images", "R@1", "train R@1"):
+        assert [row[fact] for row in resumed.curve] == [row[fact] for row in whole.curve]
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "has"),
     [
@@ -442,7 +540,7 @@ def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
 
 
 def test_a_probe_costs_an_image_in_seconds(small: Path) -> None:
-    cost = train.probe(Job(trial(), blobs(), ""))
+    cost = estimate.probe(Job(trial(), blobs(), ""))
     assert cost.train > 0
     assert cost.evaluate > 0
     assert cost.parameters == run(trial(), small)[0].parameters

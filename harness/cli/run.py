@@ -3,11 +3,11 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,10 +19,10 @@ from harness.cli.app import (
     ResultsOption,
     StorageOption,
     app,
-    report,
     storage_of,
 )
-from harness.spec import Experiment, Failure, LossSpec, Trial, UserError
+from harness.cli.plan import finish, grid_table, print_plan
+from harness.spec import Experiment, LossSpec, UserError
 from harness.store import Store
 
 CORE = "group,triplet,proxy_nca,normalized_softmax"
@@ -81,7 +81,9 @@ def run(
     trials: Annotated[
         int, typer.Option(metavar="N", help="Random-search trials per loss, on validation classes; 0: protocol values.")
     ] = 0,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Final runs per loss, on test classes.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", help="Final runs per loss, on test classes; runs per cell of a grid.")
+    ] = 1,
     ensemble: Annotated[
         str,
         typer.Option(metavar="SIZES", help="Ensembles of so many of the seeds, e.g. 2,3; nothing is trained again."),
@@ -90,6 +92,14 @@ def run(
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="A setting (epochs=8) or a knob (group.anchors=1); repeatable."
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2,...",
+            help="Instead of search and final runs: every combination of these settings (epochs=4,8) and knobs "
+            "(group.anchors=0,1,2), on validation classes; repeatable.",
         ),
     ] = None,
     scheduler: Annotated[
@@ -101,6 +111,14 @@ def run(
             help="Trained weights that stay: of each loss's final run with the lowest training loss, all, none."
         ),
     ] = Keep.best,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves",
+            help="Final runs measure test and training classes after every epoch, to look at only; final runs stored "
+            "without them run again.",
+        ),
+    ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run trials again that are stored; replaces them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, its time and disk; run nothing.")] = False,
     executor: Annotated[
@@ -133,19 +151,30 @@ def run(
                 )
         if config.dataset(dataset).layout != "embedded" and not data_root.is_absolute():
             raise UserError(f"--data-root {data_root}: inside a Ray job, give an absolute path")
+    asked = ask(losses, dataset, protocol, trials, seeds, set_ or [])
     asked = replace(
-        ask(losses, dataset, protocol, trials, seeds, set_ or []),
+        asked,
+        grid=grid_values(asked, grid or []),
         skip_bad_images=skip_bad_images,
         ensembles=ensemble_sizes(ensemble, seeds),
         keep_weights=keep_weights.value,
+        curves=curves,
         scheduler=scheduler.value,
     )
     limits = {"cpus-per-trial": (cpus_per_trial, 1), "gpus-per-trial": (gpus_per_trial or 0, 0)}
     for name, (value, least) in {**limits, "max-failures": (max_failures, 0)}.items():
         if value < least:
             raise UserError(f"--{name} {value:g}: allowed is a number of at least {least}")
-    if asked.ensembles and asked.settings.get("fold", "test") != "test":
-        raise UserError("--ensemble joins final runs on test classes: not with --set fold=...")
+    if asked.grid:
+        asha = scheduler is Scheduler.asha
+        others = {"--trials": trials, "--ensemble": ensemble, "--curves": curves, "--scheduler asha": asha}
+        for option, given in others.items():
+            if given:
+                raise UserError(f"--grid and {option} exclude each other: a grid is run in full, and nothing beside it")
+    if asked.settings.get("fold", "test") != "test":
+        for option, given in (("--ensemble joins", asked.ensembles), ("--curves watches", curves)):
+            if given:
+                raise UserError(f"{option} final runs on test classes: not with --set fold=...")
     if scheduler is Scheduler.asha and executor is ExecutorName.local:
         raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
     asked = locate(asked, data_root, weights)
@@ -163,7 +192,7 @@ def run(
     if busy or dry_run:
         check_inputs(asked, display.line if not address else None)
     if dry_run:
-        print_plan(asked, where, rerun)
+        print_plan(job)
         return
     where.prepare()
     job.storage.prepare()
@@ -184,10 +213,13 @@ def run(
     except KeyboardInterrupt:
         print("harness: interrupted; what finished is stored, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
-    final = tables.select(found)
-    print(*tables.render(final, "markdown").values(), sep="\n", end="")
-    if found and not final:
-        print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
+    if asked.grid:
+        print(grid_table(asked, found), end="")
+    else:
+        final = tables.select(found)
+        print(*tables.render(final, "markdown").values(), sep="\n", end="")
+        if found and not final:
+            print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
     finish(job.failures, where, problems)
     if left_out := {loss.title for loss in asked.losses} - {one.title for one in found}:
         print(
@@ -210,6 +242,8 @@ def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Expe
     if asked not in ("none", "package"):  # timm takes its time to import
         from harness import backbones
 
+        if "backbone" in experiment.grid:
+            raise UserError(f"--grid backbone=...: --weights {asked} fits one of them; allowed is none | package")
         backbones.check(shared["backbone"], asked)
         asked, file = backbones.weights.resolve(shared["backbone"], asked)
     return replace(
@@ -227,20 +261,21 @@ def check_inputs(experiment: Experiment, say: Callable[[str], None] | None) -> N
     from harness import backbones, cache, data, listing
 
     dataset = experiment.dataset
-    for one in plan.baselines(experiment):
+    planned = plan.grid(experiment) or plan.baselines(experiment)
+    for one in {(one.backbone, one.weights): one for one in planned}.values():
         backbones.check(one.backbone, one.weights)
         if say and one.weights.startswith(("hub:", "file:")):
             backbones.create(one, experiment.weights_file)
     if dataset.layout == "embedded":
         data.embedded(dataset)
         return
-    shown = plan.baselines(experiment)[0]
-    key = cache.Key(dataset.name, dataset.fingerprint, shown.resize, shown.aspect)
-    if say and cache.open_built(key) is None:
-        found = listing.read(dataset, Path(experiment.data_root))
-        needed = cache.estimate(key, found)
-        cache.check_disk(key, needed)
-        say(f"{len(found.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
+    for resize, aspect in dict.fromkeys((one.resize, one.aspect) for one in planned):
+        key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
+        if say and cache.open_built(key) is None:
+            found = listing.read(dataset, Path(experiment.data_root))
+            needed = cache.estimate(key, found)
+            cache.check_disk(key, needed)
+            say(f"{len(found.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
 
 
 def ensemble_sizes(text: str, seeds: int) -> tuple[int, ...]:
@@ -265,6 +300,18 @@ def ask(losses: str, dataset: str, protocol: str | None, trials: int, seeds: int
     return Experiment(data, rules, chosen, trials, seeds, settings=settings, knobs=knobs)
 
 
+def grid_values(asked: Experiment, assignments: list[str]) -> dict[str, tuple[Any, ...]]:
+    """The values of --grid, none of them of what --set has set."""
+    values = config.grid(assignments, asked.losses)
+    if values and not asked.losses:
+        raise UserError("--grid: name a loss, --losses none has nothing to vary")
+    given = {*asked.settings, *(f"{loss}.{knob}" for loss, knobs in asked.knobs.items() for knob in knobs)}
+    for key in values:
+        if key in given:
+            raise UserError(f"--set {key}=... and --grid {key}=... exclude each other")
+    return values
+
+
 def choose_losses(text: str) -> tuple[LossSpec, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -281,43 +328,3 @@ def choose_losses(text: str) -> tuple[LossSpec, ...]:
         if spec.source != chosen[spec.name].source:
             raise UserError(f"two different files give a loss named {spec.name}: rename one")
     return tuple(chosen.values())
-
-
-def print_plan(experiment: Experiment, where: Store, rerun: bool) -> None:
-    from tabulate import tabulate
-
-    from harness import estimate
-
-    searched = plan.search(experiment)
-    waiting = where.missing(searched)
-    found = [result for result in map(where.get, searched) if result is not None]
-    chosen = plan.best(found, experiment.protocol.select, experiment.protocol.folds)
-    final = [] if waiting else plan.final(experiment, chosen)  # what wins is not known yet
-    planned = [*searched, *plan.baselines(experiment), *final]
-    missing = {trial.id for trial in where.missing(planned)}
-    todo = [trial for trial in planned if rerun or trial.id in missing]
-    rows = [
-        [trial.name, trial.seed, f"{trial.lr:g}", describe(trial), "" if trial.id in missing else "stored"]
-        for trial in planned
-    ]
-    print(tabulate(rows, headers=["trial", "seed", "lr", "knobs", ""], disable_numparse=True))
-    if waiting:
-        unnamed = plan.final(replace(experiment, trials=0), {})  # they cost as much with any values
-        todo += unnamed
-        print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
-    print(f"{len(todo)} to run: {estimate.describe(todo, experiment)}")
-
-
-def describe(trial: Trial) -> str:
-    return " ".join(f"{name}={plan.written(value)}" for name, value in trial.knobs.items())
-
-
-def finish(failures: list[Failure], where: Store, problems: Iterable[str]) -> None:
-    """Say what failed and what could not be read; either makes the exit code 1."""
-    for failure in failures:
-        print(f"failed: {failure.trial.name}: {failure.error}", file=sys.stderr)
-        print(f"        {where.path(failure.trial, Failure)}", file=sys.stderr)
-    report(problems)
-    if failures:
-        print(f"{len(failures)} failed; the same command tries them again", file=sys.stderr)
-        raise typer.Exit(1)
