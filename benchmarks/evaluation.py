@@ -33,14 +33,16 @@ def generate(points: int, classes: int, dim: int = DIM) -> tuple[Any, Any]:
 
 
 def product(x: Any, y: Any) -> dict[str, float]:
-    """The matrix product alone, in the chunks of ours."""
+    """The matrix product alone, in the tiles of ours."""
     import torch
 
     from harness import evaluate
 
-    half = torch.zeros(len(x))
-    for rows in torch.arange(len(x)).split(evaluate.chunk(len(x), x)):
-        torch.addmm(half, x[rows], x.T)
+    rows, columns = evaluate.tile(x)
+    half, room = torch.zeros(len(x)), x.new_empty(rows * columns)
+    for some in x.split(rows):
+        for part, bias in zip(x.split(columns), half.split(columns), strict=True):
+            torch.addmm(bias, some, part.T, out=room[: len(some) * len(part)].view(len(some), len(part)))
     return {}
 
 
@@ -74,7 +76,29 @@ def faiss_kmeans(x: Any, y: Any) -> dict[str, float]:
 
     found = faiss.Kmeans(x.shape[1], len(y.unique()), niter=20, seed=0, min_points_per_centroid=1)
     found.train(x.numpy())
-    return quality(x, y, torch.from_numpy(found.index.search(x.numpy(), 1)[1][:, 0]))
+    got = quality(x, y, torch.from_numpy(found.index.search(x.numpy(), 1)[1][:, 0]))
+    return {**got, "iterations": len(found.obj)}  # it stops where nothing changes
+
+
+def curve(x: Any, y: Any) -> dict[str, float]:
+    """Seconds and inertia of ours after its start and after each sweep."""
+    import torch
+
+    from harness import clustering
+
+    k, generator, squares = len(y.unique()), torch.Generator().manual_seed(0), float(x.square().sum())
+    begun = time.perf_counter()
+    labels = clustering.start(x, k, clustering.OURS.rounds, generator)
+    spent, found = time.perf_counter() - begun, {}
+    for sweeps in range(clustering.OURS.sweeps):
+        got = quality(x, y, labels)
+        found |= {f"{sweeps} seconds": spent, f"{sweeps} inertia": got["inertia"], f"{sweeps} NMI": got["NMI"]}
+        begun = time.perf_counter()
+        inertia, gained = clustering.sweep(x, labels, k, squares, generator)
+        spent += time.perf_counter() - begun
+        if gained <= clustering.WORTH * inertia:
+            break
+    return found
 
 
 def quality(x: Any, y: Any, labels: Any) -> dict[str, float]:
@@ -108,6 +132,7 @@ TASKS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "kmeans ours": clusters("ours"),
     "kmeans faiss": faiss_kmeans,
     "kmeans sklearn": clusters("sklearn"),
+    "curve": curve,
 }
 
 
@@ -177,12 +202,24 @@ def main() -> None:
     print(f"\n2. k-means with {classes:,} clusters")
     ours = run("kmeans ours", points, classes)
     show("ours", ours)
+    peers = {}
     for peer, aim in (("faiss", 2), ("sklearn", 8)):
         if peer not in skip:
-            theirs = run(f"kmeans {peer}", points, classes)
+            theirs = peers[peer] = run(f"kmeans {peer}", points, classes)
             ratio = theirs["seconds"] / ours["seconds"]
             worse = ours["found"]["inertia"] / theirs["found"]["inertia"] - 1 if theirs["found"] else float("nan")
             show(peer, theirs, f"{ratio:.1f}x our time (aim: {aim}); our inertia {worse:+.2%} (aim: at most +0.5%)")
+    steps = run("curve", points, classes)["found"]
+    print("  ours, sweep by sweep (a recipe stops where it likes; `ours` goes on while a sweep pays):")
+    for sweep in range(len(steps) // 3):
+        spent, inertia = steps[f"{sweep} seconds"], steps[f"{sweep} inertia"]
+        beside = "".join(
+            f"  {peer}: {theirs['seconds'] / spent:4.1f}x the time, our inertia "
+            f"{inertia / theirs['found']['inertia'] - 1:+.2%}"
+            for peer, theirs in peers.items()
+            if theirs["found"]
+        )
+        print(f"    {sweep:2} sweeps {spent:8.1f} s  inertia {inertia:.1f}  NMI {steps[f'{sweep} NMI']:.4f}{beside}")
 
     if "growth" not in skip:
         print("\n3. How cost grows")

@@ -4,10 +4,11 @@ Neighbours are ranked by Euclidean distance in float64, equal ones by their inde
 device or threads. Next to nothing is computed in float64: float32 matrix products rank all but the few rows in which a
 right and a wrong neighbour are closer to each other than a product's rounding error, and only those are ranked again.
 
-Why it is as it is. The time is that of the matrix product; the rest must not add to it. Sorting a row of 60,502, even
-partly, costs as much as computing it, so a row is first reduced to the maxima of its groups of GROUP entries, a pass
-at memory speed: the k largest entries can only lie in the k groups with the largest maxima, and what is ranked is those
-few. benchmarks/evaluation.py measures what is left beside the product.
+Why it is as it is. The time is that of the matrix product; the rest must not add to it. So similarities are computed
+in tiles that stay in the cache, and never sorted: each query keeps its best so far, and of a tile only what beats the
+worst of them is looked at. To find it, a tile is reduced to the maxima of groups of GROUP columns, one pass; after the
+first tiles hardly a group has anything to offer. What is kept besides is a tile and the best of its queries: tens of
+megabytes, whatever the gallery. benchmarks/evaluation.py measures what is left beside the product.
 """
 
 import math
@@ -33,7 +34,7 @@ __all__ = [
     "retrieval",
 ]
 
-CHUNK = 2**26  # entries of a block of similarities at most: 256 MB
+TILE = {"cpu": 2**22, "cuda": 2**27}  # similarities at once: what stays in a cache; what keeps a GPU busy
 GROUP = 16
 SPARE = 8  # neighbours looked at beyond those that count, so that a near tie at the edge is seen whole
 
@@ -134,19 +135,32 @@ def rankings(
     `names` are the classes of the embeddings, `shown` those of the gallery; `alone`: the gallery is the embeddings
     themselves, and a query is left out of it by its index.
     """
-    half = torch.linalg.vector_norm(gallery, dim=1).square() / 2
-    largest = torch.linalg.vector_norm(embeddings, dim=1).max()
+    middle = gallery.mean(dim=0)
+    half = torch.cat([(part - middle).square().sum(dim=1) / 2 for part in gallery.split(2**12)])
     most = len(gallery) - int(alone)
     wide = min(depth + SPARE, most)
-    # twice the usual error of a product of rows that long, and of the halved squares
-    doubt = 6 * largest.square() * math.sqrt(embeddings.shape[1]) * torch.finfo(embeddings.dtype).eps
-    for rows in torch.arange(len(asked), device=asked.device).split(chunk(len(gallery), embeddings)):
+    longest = max(float(torch.linalg.vector_norm(part, dim=1).max()) for part in (embeddings, gallery))
+    rows_at_once, columns_at_once = tile(embeddings)
+    room = embeddings.new_empty(min(rows_at_once, len(asked)) * min(columns_at_once, len(gallery)))
+    for rows in torch.arange(len(asked), device=asked.device).split(rows_at_once):
         queries = asked[rows]
-        # |q - g|^2 / 2 = |q|^2 / 2 - (q.g - |g|^2 / 2): the query's own norm does not change its ranking
-        closeness = torch.addmm(-half, embeddings[queries], gallery.T)
-        if alone:
-            closeness[torch.arange(len(rows), device=rows.device), queries] = -math.inf
-        values, found = largest_of(closeness, wide)
+        # |q - g|^2 / 2 is, but for what all g share, |g - m|^2 / 2 - (q - m).g. Around the middle m of the gallery
+        # the products are small where a network has put everything in one place, and so is their rounding error.
+        centred = embeddings[queries] - middle
+        reach = max(float(torch.linalg.vector_norm(centred, dim=1).max()), math.sqrt(2 * float(half.max())))
+        # several times what rounding does to a product of rows that long and to the halved squares
+        doubt = 2 * reach * longest * math.sqrt(embeddings.shape[1]) * torch.finfo(embeddings.dtype).eps
+        values, found = embeddings.new_empty(len(rows), 0), queries.new_empty(len(rows), 0)
+        for begin in range(0, len(gallery), columns_at_once):
+            part = gallery[begin : begin + columns_at_once]
+            closeness = room[: len(rows) * len(part)].view(len(rows), len(part))
+            torch.addmm(-half[begin : begin + len(part)], centred, part.T, out=closeness)
+            if alone:
+                here = ((queries >= begin) & (queries < begin + len(part))).nonzero().flatten()
+                closeness[here, queries[here] - begin] = -math.inf
+            values, found = merge(values, found, closeness, begin, wide)
+        values, order = values.sort(dim=1, descending=True)
+        found = found.gather(1, order)
         right = shown[found] == names[queries, None]
         near = values[:, :-1] - values[:, 1:] <= doubt
         unclear = (near & (right[:, :-1] != right[:, 1:]))[:, :depth].any(dim=1)
@@ -162,32 +176,54 @@ def rankings(
         yield rows, right[:, :depth]
 
 
-def chunk(gallery: int, embeddings: Tensor) -> int:
-    """Queries at once: a block of CHUNK entries, or an eighth of the memory there is."""
+def tile(embeddings: Tensor) -> tuple[int, int]:
+    """Queries and gallery images at once: a quarter as many queries, within an eighth of the memory there is."""
     if embeddings.is_cuda:
         free = torch.cuda.mem_get_info(embeddings.device)[0]
     elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     else:
         free = 2**32
-    return max(1, min(CHUNK, free // 8 // embeddings.element_size()) // gallery)
+    entries = max(4, min(TILE.get(embeddings.device.type, TILE["cpu"]), free // 8 // embeddings.element_size()))
+    rows = math.isqrt(entries // 4)
+    return rows, entries // rows
 
 
-def largest_of(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, largest first, and their columns: of the groups of columns j, j + m, j + 2m, ... only
-    the k with the largest maxima are looked into."""
-    n = block.shape[1]
-    m = -(-n // GROUP)
-    if 2 * k >= m:
-        return block.topk(k, dim=1)
-    maxima = block[:, :m].clone()
-    for begin in range(m, n, m):
-        part = block[:, begin : begin + m]
-        torch.maximum(maxima[:, : part.shape[1]], part, out=maxima[:, : part.shape[1]])
-    columns = maxima.topk(k, dim=1, sorted=False).indices[:, :, None] + torch.arange(0, n, m, device=block.device)
-    columns = columns.flatten(1)
-    values = block.gather(1, columns.clamp_max(n - 1)).masked_fill_(columns >= n, -math.inf)
-    values, places = values.topk(k, dim=1)
+def merge(values: Tensor, columns: Tensor, block: Tensor, begin: int, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of `values` (n, <= k) and of the rows of a block whose first column is number `begin`, and their
+    columns; in no order."""
+    n, width = block.shape
+    m = -(-width // GROUP)
+    first = not values.shape[1]
+    if k > m or (values.shape[1] < k and not first):
+        best, places = block.topk(min(k, width), dim=1, sorted=False)
+        return largest(torch.cat([values, best], dim=1), torch.cat([columns, places + begin], dim=1), k)
+    if m * GROUP > width:
+        block = torch.nn.functional.pad(block, (0, m * GROUP - width), value=-math.inf)
+    groups = block.view(n, GROUP, m)  # group j is the columns j, j + m, j + 2m, ...
+    maxima = groups.amax(dim=1)
+    if first:  # the k-th largest maximum: at least k entries are no smaller
+        worst = maxima.topk(k, dim=1).values[:, -1].nextafter(maxima.new_tensor(-math.inf))
+    else:
+        worst = values.amin(dim=1)
+    row, group = (maxima > worst[:, None]).nonzero(as_tuple=True)
+    offered = groups[row, :, group]
+    which, member = (offered > worst[row, None]).nonzero(as_tuple=True)
+    offers = torch.bincount(row[which], minlength=n)
+    most = int(offers.max())
+    if not most:
+        return values, columns
+    # every row's offers, which come row by row, in a row of their own
+    place = torch.arange(len(which), device=which.device) - (offers.cumsum(dim=0) - offers)[row[which]]
+    new = values.new_full((n, most), -math.inf)
+    new[row[which], place] = offered[which, member]
+    at = columns.new_zeros(n, most)
+    at[row[which], place] = member * m + group[which] + begin
+    return largest(torch.cat([values, new], dim=1), torch.cat([columns, at], dim=1), k)
+
+
+def largest(values: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, places = values.topk(min(k, values.shape[1]), dim=1, sorted=False)
     return values, columns.gather(1, places)
 
 
