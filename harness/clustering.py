@@ -6,7 +6,8 @@ Telgarsky and Vattani, AISTATS 2010) counts what a point's leaving and joining d
 one of Lloyd's, few of Lloyd's are one of its own, and it does not depend much on the start. It is usually run point by
 point; here a block of points is compared with all centres by one matrix product, and of the moves that pay those are
 made, best first, that touch no cluster twice, so each lowers the inertia by just what was computed. A sweep over all
-points costs as much as an iteration of Lloyd. The start draws centres in rounds, each point with probability
+points costs as much as an iteration of Lloyd; it leaves each point with the NEAR clusters it could join best, and
+between two such sweeps short ones look at no others. The start draws centres in rounds, each point with probability
 proportional to its squared distance from those there are: the products of all rounds together are those of a single
 sweep. benchmarks/evaluation.py compares time and inertia with faiss and scikit-learn.
 """
@@ -20,6 +21,8 @@ import torch
 from torch import Tensor
 
 WORTH = 1e-3  # a sweep that lowers the inertia by less than this share is the last
+NEAR = 8  # clusters that a short sweep compares a point with
+SHORT = 8  # short sweeps at most between two whole ones
 BLOCK = 2**22  # entries of a block of products at once: 16 MB
 
 
@@ -36,7 +39,7 @@ class Recipe:
     def __str__(self) -> str:
         how = {
             "rounds": f"k-means++ start in {self.rounds} rounds, Hartigan's moves while a sweep lowers the inertia by "
-            f"{WORTH:.2%} or {self.sweeps} times, Lloyd until the assignments stop or {self.iterations} times",
+            f"{WORTH:.1%} or {self.sweeps} times, Lloyd until the assignments stop or {self.iterations} times",
             "random": f"random start, {self.iterations} iterations of Lloyd",
             "scikit-learn": f"scikit-learn's KMeans, Lloyd until its tolerance or {self.iterations} times",
         }[self.start]
@@ -81,20 +84,32 @@ def kmeans(x: Tensor, k: int, seed: int, recipe: Recipe = OURS) -> Tensor:
         labels = nearest(x, x[torch.randperm(len(x), generator=generator)[:k].to(x.device)])
     else:
         labels = start(x, k, recipe.rounds, generator)
-    squares = float(x.square().sum())
-    for _ in range(recipe.sweeps):
-        inertia, gained = sweep(x, labels, k, squares, generator)
-        if gained <= WORTH * inertia:
-            break
+    if recipe.sweeps:
+        for _ in hartigan(x, labels, k, recipe.sweeps, generator):
+            pass
     lloyd(x, labels, k, recipe.iterations)
     return labels
+
+
+def hartigan(x: Tensor, labels: Tensor, k: int, sweeps: int, generator: torch.Generator) -> Iterator[float]:
+    """Whole sweeps with short ones between them, while they pay; yields the inertia before each whole one."""
+    near = torch.zeros(len(x), min(NEAR, k - 1), dtype=torch.long, device=x.device) if k > 2 * NEAR else None
+    for _ in range(sweeps):
+        inertia, gained = sweep(x, labels, k, generator, near)
+        yield inertia
+        if gained <= WORTH * inertia:
+            return
+        for _ in range(SHORT if near is not None else 0):
+            inertia, gained = sweep(x, labels, k, generator, near, short=True)
+            if gained <= WORTH * inertia:
+                break
 
 
 def start(x: Tensor, k: int, rounds: int, generator: torch.Generator) -> Tensor:
     """Every point's nearest of k centres, which are points drawn in rounds: those of a round with probability
     proportional to their squared distance from the centres of the rounds before (k-means++ with k rounds)."""
     n = len(x)
-    lengths = x.square().sum(dim=1)
+    lengths = torch.linalg.vector_norm(x, dim=1).square()
     labels = torch.zeros(n, dtype=torch.long, device=x.device)
     score = torch.full((n,), -math.inf, dtype=x.dtype, device=x.device)  # of the nearest centre so far
     left = torch.ones(n, dtype=torch.bool, device=x.device)
@@ -130,33 +145,44 @@ def closest(x: Tensor, centres: Tensor, labels: Tensor, score: Tensor, first: in
         labels[rows] = torch.where(closer, which + first, labels[rows])
 
 
-def sweep(x: Tensor, labels: Tensor, k: int, squares: float, generator: torch.Generator) -> tuple[float, float]:
+def sweep(
+    x: Tensor, labels: Tensor, k: int, generator: torch.Generator, near: Tensor | None = None, *, short: bool = False
+) -> tuple[float, float]:
     """Every point once, in random order: to the cluster that it costs least to join, where that is less than leaving
-    its own saves. Returns the inertia before, and by how much it fell. `squares` is the sum of all |x|^2.
+    its own saves. Returns the inertia before, and by how much it fell. `near` (n, NEAR) are the clusters that each
+    point could join best: written by a whole sweep, and all that a short one looks at.
 
     With n members that sum to s, joining costs n/(n+1) |x - s/n|^2, and leaving saves n/(n-1) |x - s/n|^2.
     """
     sizes = labels.bincount(minlength=k).to(x.dtype)
     sums = torch.zeros(k, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, labels, x)
-    joined = sums / (sizes + 1)[:, None]
-    own = sums.square().sum(dim=1)
-    inertia = squares - float((own / sizes.clamp_min(1)).sum())
-    del sums
-    constant = own / (sizes * (sizes + 1)).clamp_min(1)  # |s|^2 / n(n+1)
+    squares = sums.square().sum(dim=1)
+    inertia = float(torch.linalg.vector_norm(x).square() - (squares / sizes.clamp_min(1)).sum())
+    joined = sums.div_((sizes + 1)[:, None])
+    constant = squares / (sizes * (sizes + 1)).clamp_min(1)  # |s|^2 / n(n+1)
     gained = 0.0
     # few enough points that their moves seldom meet at a cluster
-    for rows in blocks(torch.randperm(len(x), generator=generator).to(x.device), min(BLOCK // k, max(k, 64))):
-        points, mine = x[rows], labels[rows]
+    at_once = min(max(k, 64), BLOCK // (NEAR * x.shape[1] if short else k))
+    for rows in blocks(torch.randperm(len(x), generator=generator).to(x.device), at_once):
+        points, mine, n = x[rows], labels[rows], sizes[labels[rows]]
         lengths = points.square().sum(dim=1)
-        costs = torch.addmm(constant, points, joined.T, alpha=-2)
-        costs.addr_(lengths, sizes / (sizes + 1))
-        here = costs.gather(1, mine[:, None]).squeeze(1)
-        costs.scatter_(1, mine[:, None], math.inf)
-        best, goal = costs.min(dim=1)
-        n = sizes[mine]
-        # from what joining one's own cluster would cost: |x - s/n|^2 = ((n+1)/n) (here), so leaving saves this much
-        saved = torch.where(n > 1, here * (n + 1) / (n - 1).clamp_min(1), 0.0)
-        gain = saved - best
+        here = constant[mine] + lengths * n / (n + 1) - 2 * (points * joined[mine]).sum(dim=1)
+        if short and near is not None:
+            others = near[rows]
+            costs = constant[others] - 2 * torch.bmm(joined[others], points[:, :, None]).squeeze(2)
+            costs += lengths[:, None] * (sizes / (sizes + 1))[others]
+            best, place = costs.masked_fill_(others == mine[:, None], math.inf).min(dim=1)
+            goal = others.gather(1, place[:, None]).squeeze(1)
+        else:
+            costs = torch.addmm(constant, points, joined.T, alpha=-2)
+            costs.addr_(lengths, sizes / (sizes + 1)).scatter_(1, mine[:, None], math.inf)
+            if near is None:
+                best, goal = costs.min(dim=1)
+            else:
+                lowest, near[rows] = costs.topk(near.shape[1], dim=1, largest=False)
+                best, goal = lowest[:, 0], near[rows, 0]
+        # `here` is what joining one's own cluster would cost, n/(n+1) |x - s/n|^2
+        gain = torch.where(n > 1, here * (n + 1) / (n - 1).clamp_min(1), 0.0) - best
         moves = independent(gain, mine, goal)
         if not len(moves):
             continue
@@ -167,6 +193,8 @@ def sweep(x: Tensor, labels: Tensor, k: int, squares: float, generator: torch.Ge
             joined[cluster] = total / (sizes[cluster] + 1)[:, None]
             constant[cluster] = total.square().sum(dim=1) / (sizes[cluster] * (sizes[cluster] + 1)).clamp_min(1)
         labels[rows[moves]] = goal[moves]
+        if near is not None:
+            near[rows[moves], -1] = mine[moves]  # the way back
     return inertia, gained
 
 
@@ -190,8 +218,9 @@ def lloyd(x: Tensor, labels: Tensor, k: int, iterations: int) -> None:
         repair(x, labels, k)
         centres = means(x, labels, k)
         before = labels.clone()
-        score = (x * centres[labels]).sum(dim=1) - (centres.square().sum(dim=1) / 2)[labels]
-        closest(x, centres, labels, score)
+        rows = blocks(torch.arange(len(x), device=x.device), BLOCK // x.shape[1])
+        score = torch.cat([(x[some] * centres[labels[some]]).sum(dim=1) for some in rows])
+        closest(x, centres, labels, score - (centres.square().sum(dim=1) / 2)[labels])
         if torch.equal(before, labels):
             return
     repair(x, labels, k)

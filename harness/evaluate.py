@@ -4,16 +4,19 @@ Neighbours are ranked by Euclidean distance in float64, equal ones by their inde
 device or threads. Next to nothing is computed in float64: float32 matrix products rank all but the few rows in which a
 right and a wrong neighbour are closer to each other than a product's rounding error, and only those are ranked again.
 
-Why it is as it is. The time is that of the matrix product; the rest must not add to it. So similarities are computed
-in tiles that stay in the cache, and never sorted: each query keeps its best so far, and of a tile only what beats the
-worst of them is looked at. To find it, a tile is reduced to the maxima of groups of GROUP columns, one pass; after the
-first tiles hardly a group has anything to offer. What is kept besides is a tile and the best of its queries: tens of
-megabytes, whatever the gallery. benchmarks/evaluation.py measures what is left beside the product.
+Why it is as it is. The time is that of the matrix product; the rest must not add to it. Where every image is searched
+for among all others, a product serves both images, so only half of them are computed. They are computed in tiles that
+stay in the cache, and never sorted: each query keeps its best so far, and of a tile only what beats the worst of them
+is looked at. To find it, a tile is reduced to the maxima of groups of GROUP images, one pass; after the first tiles
+hardly a group has anything to offer. What is kept besides is a tile and the best of every query, whatever the gallery.
+benchmarks/evaluation.py measures what is left beside the product.
 """
 
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -135,38 +138,19 @@ def rankings(
     `names` are the classes of the embeddings, `shown` those of the gallery; `alone`: the gallery is the embeddings
     themselves, and a query is left out of it by its index.
     """
-    middle = gallery.mean(dim=0)
-    half = torch.cat([(part - middle).square().sum(dim=1) / 2 for part in gallery.split(2**12)])
     most = len(gallery) - int(alone)
     wide = min(depth + SPARE, most)
-    longest = max(float(torch.linalg.vector_norm(part, dim=1).max()) for part in (embeddings, gallery))
-    rows_at_once, columns_at_once = tile(embeddings)
-    room = embeddings.new_empty(min(rows_at_once, len(asked)) * min(columns_at_once, len(gallery)))
-    for rows in torch.arange(len(asked), device=asked.device).split(rows_at_once):
-        queries = asked[rows]
-        # |q - g|^2 / 2 is, but for what all g share, |g - m|^2 / 2 - (q - m).g. Around the middle m of the gallery
-        # the products are small where a network has put everything in one place, and so is their rounding error.
-        centred = embeddings[queries] - middle
-        reach = max(float(torch.linalg.vector_norm(centred, dim=1).max()), math.sqrt(2 * float(half.max())))
-        # several times what rounding does to a product of rows that long and to the halved squares
-        doubt = 2 * reach * longest * math.sqrt(embeddings.shape[1]) * torch.finfo(embeddings.dtype).eps
-        values, found = embeddings.new_empty(len(rows), 0), queries.new_empty(len(rows), 0)
-        for begin in range(0, len(gallery), columns_at_once):
-            part = gallery[begin : begin + columns_at_once]
-            closeness = room[: len(rows) * len(part)].view(len(rows), len(part))
-            torch.addmm(-half[begin : begin + len(part)], centred, part.T, out=closeness)
-            if alone:
-                here = ((queries >= begin) & (queries < begin + len(part))).nonzero().flatten()
-                closeness[here, queries[here] - begin] = -math.inf
-            values, found = merge(values, found, closeness, begin, wide)
+    tiles = Tiles.of(embeddings[asked], gallery) if not alone else Tiles.of(gallery, gallery)
+    for rows, values, found in tiles.mutual(wide) if alone else tiles.one_sided(wide):
+        queries, doubt = asked[rows], tiles.doubt
         values, order = values.sort(dim=1, descending=True)
-        found = found.gather(1, order)
+        found = found.gather(1, order).long()
         right = shown[found] == names[queries, None]
         near = values[:, :-1] - values[:, 1:] <= doubt
         unclear = (near & (right[:, :-1] != right[:, 1:]))[:, :depth].any(dim=1)
         # a near tie may go on beyond what was looked at
         endless = values[:, depth - 1] - values[:, -1] <= doubt if wide < most else torch.zeros_like(unclear)
-        for row in (unclear & ~endless).nonzero().flatten().split(64):
+        for row in (unclear & ~endless).nonzero().flatten().split(8):
             ranked = rank(embeddings[queries[row]], gallery, found[row])[:, :depth]
             right[row, :depth] = shown[ranked] == names[queries[row], None]
         for row in endless.nonzero().flatten().tolist():
@@ -176,55 +160,149 @@ def rankings(
         yield rows, right[:, :depth]
 
 
-def tile(embeddings: Tensor) -> tuple[int, int]:
-    """Queries and gallery images at once: a quarter as many queries, within an eighth of the memory there is."""
+@dataclass(frozen=True)
+class Tiles:
+    """Blocks of -|q - g|^2 / 2, larger for nearer images, of queries q (n, d) and a gallery g (m, d).
+
+    Computed around the middle c of the gallery, as (q - c).g - |g - c|^2 / 2 - (|q - c|^2 / 2 + (q - c).c): where a
+    network has put everything in one place these products are small, and so is their rounding error.
+    """
+
+    queries: Tensor
+    gallery: Tensor
+    middle: Tensor
+    half: Tensor  # (m,) |g - c|^2 / 2
+    rest: Tensor  # (n,) |q - c|^2 / 2 + (q - c).c
+    side: int  # queries and gallery images at once
+    room: Tensor
+
+    @classmethod
+    def of(cls, queries: Tensor, gallery: Tensor) -> "Tiles":
+        middle = gallery.mean(dim=0)
+        half = torch.cat([(part - middle).square().sum(dim=1) / 2 for part in gallery.split(2**12)])
+        rest = torch.cat(
+            [(part - middle).square().sum(dim=1) / 2 + (part - middle) @ middle for part in queries.split(2**12)]
+        )
+        size = side(gallery)
+        return cls(queries, gallery, middle, half, rest, size, gallery.new_empty(size * min(size, len(gallery))))
+
+    @cached_property
+    def doubt(self) -> float:
+        """Several times what rounding does to the difference of two entries of a row."""
+        reach = max(
+            float(torch.linalg.vector_norm(part - self.middle, dim=1).max())
+            for whole in (self.queries, self.gallery)
+            for part in whole.split(2**12)
+        )
+        longest = max(float(torch.linalg.vector_norm(part, dim=1).max()) for part in (self.queries, self.gallery))
+        dim, eps = self.gallery.shape[1], torch.finfo(self.gallery.dtype).eps
+        return 2 * reach * longest * math.sqrt(dim) * eps
+
+    def tile(self, centred: Tensor, first: int, begin: int) -> Tensor:
+        """Of queries `first` on, less the middle, and gallery images `begin` on. Overwritten by the next one."""
+        part = self.gallery[begin : begin + self.side]
+        block = self.room[: len(centred) * len(part)].view(len(centred), len(part))
+        torch.addmm(-self.half[begin : begin + len(part)], centred, part.T, out=block)
+        return block.sub_(self.rest[first : first + len(centred), None])
+
+    def one_sided(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Blocks of queries, the closeness of their k nearest in the gallery, and which those are; in no order."""
+        for rows in torch.arange(len(self.queries), device=self.queries.device).split(self.side):
+            best = Best.none(len(rows), k, self.gallery)
+            centred = self.queries[rows] - self.middle
+            for begin in range(0, len(self.gallery), self.side):
+                best.merge(self.tile(centred, int(rows[0]), begin), begin)
+            yield rows, best.values, best.columns
+
+    def mutual(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The same where the gallery is the queries, none of whom meets itself: a tile serves its rows, and as the rows
+        of a later block its columns too."""
+        n = len(self.gallery)
+        best = Best.none(n, k, self.gallery)
+        for rows in torch.arange(n, device=self.gallery.device).split(self.side):
+            first, end = int(rows[0]), int(rows[-1]) + 1
+            centred = self.gallery[first:end] - self.middle
+            mine = best.part(first, end)
+            for begin in range(first, n, self.side):
+                block = self.tile(centred, first, begin)
+                if begin == first:
+                    block.fill_diagonal_(-math.inf)
+                else:
+                    best.part(begin, begin + self.side).merge(block.T, first)
+                mine.merge(block, begin)
+            yield rows, mine.values, mine.columns
+
+
+def side(embeddings: Tensor) -> int:
+    """Of a square tile, within an eighth of the memory there is."""
     if embeddings.is_cuda:
         free = torch.cuda.mem_get_info(embeddings.device)[0]
     elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     else:
         free = 2**32
-    entries = max(4, min(TILE.get(embeddings.device.type, TILE["cpu"]), free // 8 // embeddings.element_size()))
-    rows = math.isqrt(entries // 4)
-    return rows, entries // rows
+    return max(
+        1, math.isqrt(min(TILE.get(embeddings.device.type, TILE["cpu"]), free // 8 // embeddings.element_size()))
+    )
 
 
-def merge(values: Tensor, columns: Tensor, block: Tensor, begin: int, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of `values` (n, <= k) and of the rows of a block whose first column is number `begin`, and their
-    columns; in no order."""
-    n, width = block.shape
-    m = -(-width // GROUP)
-    first = not values.shape[1]
-    if k > m or (values.shape[1] < k and not first):
-        best, places = block.topk(min(k, width), dim=1, sorted=False)
-        return largest(torch.cat([values, best], dim=1), torch.cat([columns, places + begin], dim=1), k)
-    if m * GROUP > width:
-        block = torch.nn.functional.pad(block, (0, m * GROUP - width), value=-math.inf)
-    groups = block.view(n, GROUP, m)  # group j is the columns j, j + m, j + 2m, ...
-    maxima = groups.amax(dim=1)
-    if first:  # the k-th largest maximum: at least k entries are no smaller
-        worst = maxima.topk(k, dim=1).values[:, -1].nextafter(maxima.new_tensor(-math.inf))
-    else:
-        worst = values.amin(dim=1)
-    row, group = (maxima > worst[:, None]).nonzero(as_tuple=True)
-    offered = groups[row, :, group]
-    which, member = (offered > worst[row, None]).nonzero(as_tuple=True)
-    offers = torch.bincount(row[which], minlength=n)
-    most = int(offers.max())
-    if not most:
-        return values, columns
-    # every row's offers, which come row by row, in a row of their own
-    place = torch.arange(len(which), device=which.device) - (offers.cumsum(dim=0) - offers)[row[which]]
-    new = values.new_full((n, most), -math.inf)
-    new[row[which], place] = offered[which, member]
-    at = columns.new_zeros(n, most)
-    at[row[which], place] = member * m + group[which] + begin
-    return largest(torch.cat([values, new], dim=1), torch.cat([columns, at], dim=1), k)
+@dataclass(frozen=True)
+class Best:
+    """Of each row the k largest entries so far (n, k), and their columns; in no order."""
 
+    values: Tensor
+    columns: Tensor
 
-def largest(values: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    values, places = values.topk(min(k, values.shape[1]), dim=1, sorted=False)
-    return values, columns.gather(1, places)
+    @classmethod
+    def none(cls, n: int, k: int, like: Tensor) -> "Best":
+        return cls(like.new_full((n, k), -math.inf), torch.zeros(n, k, dtype=torch.int32, device=like.device))
+
+    def part(self, begin: int, end: int) -> "Best":
+        return Best(self.values[begin:end], self.columns[begin:end])
+
+    def merge(self, block: Tensor, begin: int) -> None:
+        """Take in a block (n, width) whose first column is number `begin`."""
+        n, width = block.shape
+        k = self.values.shape[1]
+        size = min(GROUP, width // k)
+        if size < 2:  # too narrow for groups
+            best, places = block.topk(min(k, width), dim=1, sorted=False)
+            self.keep(best, places + begin)
+            return
+        m = width // size
+        grouped = block[:, : m * size].unflatten(1, (size, m))  # group j is the columns j, j + m, j + 2m, ...
+        if block.stride(0) < block.stride(1):  # a tile seen from its columns: reduced the way it lies in memory
+            maxima = grouped.permute(1, 2, 0).amax(dim=0).T.contiguous()
+        else:
+            maxima = grouped.amax(dim=1)
+        worst = self.values.amin(dim=1)
+        if worst[0].isinf():  # the first block: the k-th largest maximum says that k entries are no smaller
+            bound = maxima.topk(k, dim=1).values.amin(dim=1).nextafter(worst)
+            worst = torch.maximum(worst, bound)
+        row, group = (maxima > worst[:, None]).nonzero(as_tuple=True)
+        offered = grouped[row, :, group]
+        which, member = (offered > worst[row, None]).nonzero(as_tuple=True)
+        row = row[which]
+        offers = torch.bincount(row, minlength=n)
+        most = int(offers.max())
+        if most:
+            # every row's offers, which come row by row, in a row of their own
+            place = torch.arange(len(row), device=row.device) - (offers.cumsum(dim=0) - offers)[row]
+            new = self.values.new_full((n, most), -math.inf)
+            new[row, place] = offered[which, member]
+            at = torch.zeros_like(new, dtype=torch.long)
+            at[row, place] = member * m + group[which] + begin
+            self.keep(new, at)
+        if m * size < width:  # the columns that no group has
+            left = torch.arange(m * size, width, device=block.device)
+            self.keep(block[:, m * size :], (left + begin).expand(n, -1))
+
+    def keep(self, values: Tensor, columns: Tensor) -> None:
+        """The k largest of what there was and of these."""
+        joined = torch.cat([self.values, values], dim=1)
+        best, places = joined.topk(self.values.shape[1], dim=1, sorted=False)
+        self.columns.copy_(torch.cat([self.columns, columns.int()], dim=1).gather(1, places))
+        self.values.copy_(best)
 
 
 def rank(queries: Tensor, gallery: Tensor, candidates: Tensor) -> Tensor:

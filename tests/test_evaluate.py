@@ -181,23 +181,35 @@ def test_the_largest_of_a_row_are_kept_tile_by_tile(k: int, rising: bool) -> Non
     if rising:
         whole = whole.sort(dim=1).values
     for width in (7, 100, 640, 1003):
-        values, columns = whole[:, :0], torch.zeros(6, 0, dtype=torch.long)
+        best = evaluate.Best.none(6, k, whole)
         for begin in range(0, 1003, width):
-            values, columns = evaluate.merge(values, columns, whole[:, begin : begin + width], begin, k)
+            best.merge(whole[:, begin : begin + width], begin)
         expected = whole.topk(k, dim=1)
-        values, order = values.sort(dim=1, descending=True)
+        values, order = best.values.sort(dim=1, descending=True)
         assert torch.equal(values, expected.values)
-        assert torch.equal(columns.gather(1, order), expected.indices)
+        assert torch.equal(best.columns.gather(1, order).long(), expected.indices)
 
 
 def test_a_tile_fits_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(1, 4)
-    assert evaluate.tile(x) == (1024, 4096)
+    assert evaluate.side(x) == 2048
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_AVPHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}[name])
-    rows, columns = evaluate.tile(x)
-    assert 0.9 < 4 * rows * columns / (4096 * 100 / 8) <= 1
+    assert 0.9 < 4 * evaluate.side(x) ** 2 / (4096 * 100 / 8) <= 1
     monkeypatch.setattr("os.sysconf", lambda name: 0)
-    assert evaluate.tile(x) == (1, 4)
+    assert evaluate.side(x) == 1
+
+
+def test_a_tile_that_serves_rows_and_columns_gives_each_query_its_own_nearest() -> None:
+    """Far from the origin, in tiles of 7: the closeness is minus half the squared distance, whoever asks."""
+    x = random_points(2, n=40)[0] + 5
+    tiles = replace(evaluate.Tiles.of(x, x), side=7)
+    apart = torch.cdist(x.double(), x.double()).square() / -2
+    apart.fill_diagonal_(-math.inf)
+    for rows, values, columns in tiles.mutual(3):
+        torch.testing.assert_close(values.double(), apart[rows].gather(1, columns.long()), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            values.sort(descending=True).values.double(), apart[rows].topk(3).values, atol=1e-4, rtol=0
+        )
 
 
 def test_near_ties_stay_rare_where_a_network_has_put_everything_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,10 +309,26 @@ def test_a_sweep_lowers_the_inertia_by_what_it_says(seed: int) -> None:
     x, _ = random_points(seed, n=400, classes=40)
     labels = torch.randint(30, (400,), generator=torch.Generator().manual_seed(seed))
     before = inertia(x, labels)
-    told, gained = clustering.sweep(x, labels, 30, float(x.square().sum()), torch.Generator().manual_seed(0))
-    assert told == pytest.approx(before, rel=1e-5)
-    assert gained > 0
-    assert inertia(x, labels) == pytest.approx(before - gained, rel=1e-5)
+    near = torch.zeros(400, 8, dtype=torch.long)
+    for short in (False, True, True):
+        told, gained = clustering.sweep(x, labels, 30, torch.Generator().manual_seed(0), near, short=short)
+        assert told == pytest.approx(before, rel=1e-5)
+        assert gained > 0
+        before -= gained
+        assert inertia(x, labels) == pytest.approx(before, rel=1e-5)
+
+
+def test_a_whole_sweep_leaves_the_clusters_that_a_point_could_join_best() -> None:
+    x, _ = random_points(1, n=30)
+    labels = torch.arange(30) % 10
+    before, near = labels.tolist(), torch.zeros(30, 4, dtype=torch.long)
+    rows = x.double().tolist()
+    expected = []
+    for point in range(30):
+        gains = {c: slow_gain(rows, before, point, c) for c in range(10) if c != before[point]}
+        expected.append(sorted(gains, key=lambda c, gains=gains: -gains[c])[:3])
+    clustering.sweep(x, labels, 10, torch.Generator().manual_seed(0), near)
+    assert near[:, :3].tolist() == expected  # all points are one block: nothing has moved before they are compared
 
 
 def test_independent_moves_are_the_best_that_share_no_cluster() -> None:
