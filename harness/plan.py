@@ -8,11 +8,12 @@ from itertools import product
 from typing import Any
 
 from harness import config
-from harness.config import DEFAULTS, TUNABLE
+from harness.config import DEFAULTS, RUN_SETTINGS, TUNABLE
 from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, has_curves, unknown
 from losses.space import Range
 
 BASELINE = "none"  # the loss of the two baselines
+SHARED = [name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE)]  # what fairness wants equal
 
 # Nothing of how a loss is trained is part of a baseline, so that every experiment on the data shares it.
 IDLE: Mapping[str, Any] = {
@@ -102,6 +103,11 @@ def best(results: Iterable[Result], metric: str, folds: int = 1) -> dict[str, di
 def configuration(one: Trial) -> str:
     """The same for trials that differ in their seed only."""
     return replace(one, seed=0).id
+
+
+def shared(one: Trial) -> tuple[Any, ...]:
+    """The settings that every loss of a fair comparison has."""
+    return tuple(getattr(one, name) for name in SHARED)
 
 
 def values_of(one: Trial) -> dict[str, Any]:

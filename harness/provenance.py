@@ -35,6 +35,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "node": platform.node(),
+        "device_type": device.type,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
         "threads": torch.get_num_threads(),
         "data": job.dataset.folder if os.path.isabs(job.dataset.folder) else None,  # of a user's own

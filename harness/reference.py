@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.spec import unknown
+from harness.spec import Result, Trial, unknown
 
 PAPER = "elezi2020"
 
@@ -45,6 +45,56 @@ def setting(table: str) -> Mapping[str, Any]:
     """What a trial has to have in common with the numbers of a table: by field a value, a list of those that fit, or,
     where it differs by row, a mapping from the row's method to either. Empty for `text`, which has no one setting."""
     return _with_none(_toml().get(table, {}))
+
+
+def number(result: Result, metric: str) -> Published | None:
+    """The paper's number for what a result measures: the loss, or its ensemble, on the dataset; of the Group Loss with
+    the result's backbone where the paper has that one too."""
+    trial, table = result.trial, _table(result)
+    for one in published():
+        if (one.loss, one.dataset, one.metric) != (trial.loss, trial.dataset, metric) or one.value is None:
+            continue
+        if table == "ensembles":
+            fits = one.method == f"Ours {result.ensemble}-ensemble"
+        elif table == "backbones":
+            fits = one.table == table and setting(table)["backbone"][one.method] == trial.backbone
+        else:  # single networks of Table 1, the sampling part of Table 2, and SoftTriple of the supplement
+            fits = one.table == "losses" or one.section == "Loss+Sampling" or one.method == "SofTriple"
+        if fits:
+            return one
+    return None
+
+
+def differences(result: Result) -> list[str]:
+    """In what a run is not as the paper's number for it was made; nothing where there is no number."""
+    if number(result, "R@1") is None:
+        return []
+    trial, asked = result.trial, dict(setting(_table(result)))
+    for field, value in asked.items():
+        if isinstance(value, dict):
+            asked[field] = next((part for row, part in value.items() if asked["backbone"][row] == trial.backbone), None)
+    found = []
+    for field, value in asked.items():
+        mine, allowed = getattr(trial, field), value if isinstance(value, list) else [value]
+        if field == "weights":
+            mine = _trained_on(trial)
+        if mine not in allowed:
+            found.append(f"{field} {mine} (paper: {' or '.join(map(str, allowed))})")
+    return found
+
+
+def _table(result: Result) -> str:
+    """Where the paper has its number for such a run."""
+    if result.ensemble:
+        return "ensembles"
+    others = set(setting("backbones").get("backbone", {}).values()) - {setting("losses").get("backbone")}
+    return "backbones" if result.trial.loss == "group" and result.trial.backbone in others else "losses"
+
+
+def _trained_on(trial: Trial) -> str:
+    """The packages' weights and those of timm that say so are ImageNet's; a file may be anything."""
+    imagenet = trial.weights == "package" or (trial.weights.startswith("hub:") and "in1k" in trial.weights)
+    return "ImageNet" if imagenet else trial.weights
 
 
 def bibliography(keys: Iterable[str]) -> str:

@@ -184,6 +184,7 @@ def run(
     from harness import tables
     from harness.progress import Display
     from harness.run import Run
+    from harness.tables import render
 
     problems = where.results()[1]
     display = Display(Console(stderr=True), asked.protocol.select)
@@ -216,9 +217,10 @@ def run(
     if asked.grid:
         print(grid_table(asked, found), end="")
     else:
-        final = tables.select(found)
-        print(*tables.render(final, "markdown").values(), sep="\n", end="")
-        if found and not final:
+        searched = [one for one in where.results()[0] if one.trial.fold != "test"]  # for what each loss was given
+        shown = [table for kind in ("losses", "ensembles") for table in tables.build([*found, *searched], kind)]
+        print(*render.render(shown, "markdown").values(), sep="\n", end="")
+        if found and not tables.final(found):
             print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
     finish(job.failures, where, problems)
     if left_out := {loss.title for loss in asked.losses} - {one.title for one in found}:

@@ -1,0 +1,236 @@
+"""Tables as Markdown, LaTeX, HTML, JSON, and the long frame of all numbers as CSV. Everything that is text stays text."""
+
+import html as escaping
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from harness import reference
+from harness.spec import Result
+from harness.store import frame
+from harness.tables.layout import Cell, Row, Table
+
+ENDINGS = {"markdown": "md", "latex": "tex", "html": "html"}
+BIBLIOGRAPHY = "references.bib"
+
+
+def render(tables: Sequence[Table], form: str, *, standalone: bool = False) -> dict[str, str]:
+    """File name -> text: a file a table; for JSON one with all of them; LaTeX has its bibliography beside it."""
+    if form == "json":
+        return {"tables.json": as_json(tables)}
+    write = {"markdown": markdown, "latex": latex, "html": html}[form]
+    texts = {f"{table.slug}.{ENDINGS[form]}": write(table) for table in tables}
+    if form == "latex":
+        if standalone:
+            texts = {name: document(text) for name, text in texts.items()}
+        texts[BIBLIOGRAPHY] = reference.bibliography(row.key for table in tables for row in table.rows if row.key) + "\n"
+    return texts
+
+
+def csv(results: Iterable[Result], metrics: Sequence[str] = ()) -> str:
+    """The long table: a row a number, ours of every run, then the paper's as it prints them, in fractions too."""
+    import pandas as pd
+
+    ours = frame(results)
+    ours.insert(0, "source", "measured")
+    datasets = set(ours["dataset"])
+    rows = [
+        {
+            "source": reference.paper()["cite"],
+            "title": one.method,
+            "dataset": one.dataset,
+            "loss": one.loss,
+            "metric": one.metric,
+            "value": one.value if one.metric == "Params" else one.value / 100,
+        }
+        for one in reference.published()
+        if one.dataset in datasets and one.value is not None and one.table != "text"
+    ]
+    long = pd.concat([ours, pd.DataFrame(rows)]) if rows else ours
+    return long[long["metric"].isin(metrics or long["metric"])].to_csv(index=False)
+
+
+def as_json(tables: Sequence[Table]) -> str:
+    """Means, intervals and the paper's numbers, unrounded."""
+    data = [
+        {
+            "table": table.kind,
+            "protocol": table.protocol,
+            "backbone": table.backbone,
+            "caption": table.caption,
+            "rows": [
+                {
+                    "label": row.label,
+                    "section": row.section,
+                    "notes": row.notes,
+                    "cells": [
+                        {
+                            "dataset": column.dataset,
+                            "column": column.name,
+                            "text": cell.text,
+                            "mean": cell.mean,
+                            "half_width": cell.half,
+                            "seeds": len(cell.values),
+                            "best": cell.best,
+                            "not_significantly_different": cell.level,
+                            "published": float(cell.published) / 100 if cell.published else None,
+                        }
+                        for column, cell in zip(table.columns, row.cells, strict=True)
+                    ],
+                }
+                for row in table.rows
+            ],
+        }
+        for table in tables
+    ]
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def extras(cell: Cell, plus_minus: str) -> tuple[str, str]:
+    """The interval, and the paper's number with the difference to it."""
+    half = "" if cell.half is None else f"{plus_minus}{100 * cell.half:.1f}"
+    return half, f" ({cell.published}, {cell.difference:+z.1f})" if cell.difference is not None else ""
+
+
+def markdown(table: Table) -> str:
+    from tabulate import tabulate
+
+    def text(cell: Cell) -> str:
+        number = f"**{cell.text}**" if cell.best else f"<ins>{cell.text}</ins>" if cell.level else escape_markdown(cell.text)
+        return number + "".join(extras(cell, " ± "))
+
+    marks, notes = table.footnotes()
+    groups = list(dict.fromkeys(column.group for column in table.columns))
+    several = len(groups) > 1
+    heads = [f"{column.group} {column.name}" if several else column.name for column in table.columns]
+    lines = []
+    for section, rows in sections(table):
+        if section:
+            lines.append([f"*{escape_markdown(section)}*"] + [""] * len(heads))
+        for row in rows:
+            label = escape_markdown(row.label) + marks[table.rows.index(row)]
+            lines.append([label, *map(text, row.cells)])
+    body = tabulate(
+        lines,
+        headers=[table.stub, *map(escape_markdown, heads)],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["left"] + ["right"] * len(heads),
+    )
+    about = "" if several or not groups else f"{groups[0]} · "
+    title = f"### {escape_markdown(about + table.title)}"
+    return "\n\n".join([title, body, *map(escape_markdown, [table.caption, *notes])]) + "\n"
+
+
+def sections(table: Table) -> Iterable[tuple[str, list[Row]]]:
+    """Rows by their section; baselines need no title of their own."""
+    for section, rows in groupby(table.rows, key=lambda row: row.section):
+        yield "" if section == "Baselines" else section, list(rows)
+
+
+def latex(table: Table) -> str:
+    """A booktabs table as wide as the text; it needs booktabs and graphicx."""
+
+    def text(cell: Cell) -> str:
+        number = latex_escape(cell.text)
+        number = rf"\textbf{{{number}}}" if cell.best else rf"\underline{{{number}}}" if cell.level else number
+        half, beside = extras(cell, "$\\pm$")
+        return number + half + (rf"\,{{\scriptsize{beside.replace('-', '$-$')}}}" if beside else "")
+
+    marks, notes = table.footnotes()
+    groups = [(group, len(list(same))) for group, same in groupby(table.columns, key=lambda column: column.group)]
+    wide = len(table.columns) + 1
+    heads, rules, place = [], [], 2
+    for group, count in groups:
+        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{latex_escape(group)}}}")
+        rules.append(rf"\cmidrule(lr){{{place}-{place + count - 1}}}")
+        place += count
+    rows = []
+    for number, (section, members) in enumerate(sections(table)):
+        rows += [r"\midrule"] if number else []
+        rows += [rf"\multicolumn{{{wide}}}{{@{{}}l}}{{\textit{{{latex_escape(section)}}}}} \\"] if section else []
+        for row in members:
+            mark = marks[table.rows.index(row)]
+            label = latex_escape(row.label) + (rf"~\cite{{{row.key}}}" if row.key else "")
+            rows.append(" & ".join([label + (f"$^{{{mark}}}$" if mark else ""), *map(text, row.cells)]) + r" \\")
+    title = f"{table.kind.capitalize()}, protocol {table.protocol}" + (f", {table.backbone}" if table.backbone else "")
+    caption = " ".join(latex_escape(part) for part in (f"{title}.", table.caption, *notes)).replace("±", r"$\pm$")
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        r"\resizebox{\textwidth}{!}{%",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+        r"\toprule",
+        " & ".join(["", *heads]) + r" \\",
+        " ".join(rules),
+        " & ".join([table.stub, *(latex_escape(column.name) for column in table.columns)]) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{tab:{''.join(c if c.isalnum() else '-' for c in table.slug)}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def document(body: str) -> str:
+    """A LaTeX document of its own: pdflatex, bibtex, pdflatex twice."""
+    cited = [r"\bibliographystyle{plain}", r"\bibliography{references}"] if r"\cite{" in body else []
+    packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", "[margin=2cm]{geometry}"]
+    lines = [
+        r"\documentclass{article}",
+        *(rf"\usepackage{package}" for package in packages),
+        r"\sloppy",
+        r"\begin{document}",
+        body.rstrip(),
+        *cited,
+        r"\end{document}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def html(table: Table) -> str:
+    """A table element; `data-value` is what a column is sorted by."""
+
+    def cell(one: Cell) -> str:
+        text = escaping.escape(one.text)
+        text = f"<b>{text}</b>" if one.best else f"<u>{text}</u>" if one.level else text
+        half, beside = extras(one, " ± ")
+        value = "" if one.mean is None else f' data-value="{one.mean:.9f}"'
+        return f"<td{value}>{text}{half}{f'<small>{escaping.escape(beside)}</small>' if beside else ''}</td>"
+
+    marks, notes = table.footnotes()
+    groups = [(group, len(list(same))) for group, same in groupby(table.columns, key=lambda column: column.group)]
+    heads = "".join(f'<th colspan="{count}">{escaping.escape(group)}</th>' for group, count in groups)
+    names = "".join(f"<th>{escaping.escape(name)}</th>" for name in (table.stub, *(c.name for c in table.columns)))
+    rows = "\n".join(
+        f"<tr><th>{escaping.escape(row.label + mark)}"
+        + (f"<small> {escaping.escape(row.section)}</small>" if row.section else "")
+        + f"</th>{''.join(map(cell, row.cells))}</tr>"
+        for row, mark in zip(table.rows, marks, strict=True)
+    )
+    said = "".join(f"<p>{escaping.escape(text)}</p>\n" for text in (table.caption, *notes))
+    return (
+        f"<table>\n<caption>{escaping.escape(table.title)}</caption>\n<thead>\n<tr><th></th>{heads}</tr>\n"
+        f'<tr class="names">{names}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n{said}'
+    )
+
+
+def escape_markdown(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text.replace("\n", " "))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def latex_escape(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in text.replace("\n", " "))
