@@ -71,11 +71,15 @@ def render(results: list[Result], form: str, metrics: Sequence[str] = ()) -> dic
 def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
     """Results on test classes, filtered by dataset, protocol and backbone where a value is given; `recipe`: those that
     were measured again with that one for NMI."""
-    final = [result for result in results if result.trial.fold == "test" and result.recipe == recipe]
+    return only([one for one in results if one.trial.fold == "test" and one.recipe == recipe], **keep)
+
+
+def only(results: list[Result], **keep: str | None) -> list[Result]:
+    """Those of a dataset, protocol or backbone, where a value is given."""
     for field, value in keep.items():
         if value is not None:
-            final = _filter(final, field, value)
-    return final
+            results = _filter(results, field, value)
+    return results
 
 
 def build(final: Iterable[Result], metrics: Sequence[str] = ()) -> list[Table]:
@@ -125,7 +129,7 @@ def _metric_order(name: str) -> tuple[int, int, str]:
 
 def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
     """A row a configuration, seeds joined; the baselines first, then the losses by name."""
-    ordered = sorted(_largest(results), key=_order)
+    ordered = sorted(largest(results), key=_order)
     groups = [list(group) for _, group in groupby(ordered, key=_order)]
     usual = _usual(groups)
     return tuple(
@@ -133,7 +137,7 @@ def _rows(results: list[Result], metrics: tuple[str, ...]) -> tuple[Row, ...]:
             label=_label(group[0]) + _distinction(group[0], [other[0] for other in groups]),
             seeds=len(group),
             baseline=group[0].trial.loss == BASELINE,
-            cells={name: _cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
+            cells={name: cell([one.metrics[name] for one in group if name in one.metrics]) for name in metrics},
             notes=_notes(group[0], usual, metrics),
         )
         for group in groups
@@ -151,7 +155,7 @@ def _order(result: Result) -> tuple[bool, bool, str, int, str]:
     )
 
 
-def _largest(results: list[Result]) -> list[Result]:
+def largest(results: list[Result]) -> list[Result]:
     """Of an ensemble's records the one drawn from the most networks; all single runs."""
     ensembles: dict[tuple[int, str], Result] = {}
     for one in sorted(results, key=lambda one: len(one.members)):
@@ -208,7 +212,8 @@ def _distinction(result: Result, rows: list[Result]) -> str:
     return f" ({', '.join(f'{name} = {mine[name]}' for name in different)})" if different else ""
 
 
-def _cell(values: list[float]) -> Cell:
+def cell(values: list[float]) -> Cell:
+    """The mean of these seeds, with Student's interval."""
     if not values:
         return Cell(math.nan, None)
     mean = sum(values) / len(values)
