@@ -462,17 +462,18 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
         "from harness.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn'}} & set(sys.modules)\n"
+        "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn', 'matplotlib'}} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    for arguments in (["--help"], ["run", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"]):
+    light = (["--help"], ["run", "--help"], ["figures", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"])
+    for arguments in light:
         environment = {**os.environ, "HARNESS_RESULTS": str(tmp_path / "results")}
         subprocess.run([sys.executable, "-c", code.format(arguments=arguments)], check=True, env=environment)
 
 
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
-    light = ["spec", "listing", "config", "plan", "store", "tables"]
+    light = ["spec", "listing", "config", "plan", "store", "tables", "budget", "figures"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
     heavy += ["backbones", "clustering", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]
