@@ -69,11 +69,12 @@ def selection(protocol: str) -> tuple[list[str], str]:
 def describe(spent: Mapping[str, Budget]) -> str:
     """In words, of several losses: one number where they had the same, else from the least to the most."""
     budgets = list(spent.values())
-    trials = span([len(one.scores) for one in budgets])
+    most = max(len(one.scores) for one in budgets)
+    trials = f"{span([len(one.scores) for one in budgets])} trials of random search" if most else "no random search"
     runs = span([len(one.final) for one in budgets])
     (_, unit), *_ = [one.hours for one in budgets]
     said = [
-        f"{trials} trials of random search",
+        trials,
         f"final runs: {runs}",
         f"{span([one.hours[0] for one in budgets])} {unit}",
     ]
@@ -87,7 +88,9 @@ def span(numbers: Sequence[float]) -> str:
 
 
 def written(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:.2g}" if number < 10 else f"{number:.0f}"
+    if isinstance(number, int):
+        return f"{number:,}"
+    return "under 0.01" if number < 0.01 else f"{number:.2g}" if number < 10 else f"{number:,.0f}"
 
 
 def expected_best(scores: Sequence[float]) -> list[tuple[int, float, float]]:

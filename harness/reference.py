@@ -69,12 +69,11 @@ def differences(result: Result) -> list[str]:
     """In what a run is not as the paper's number for it was made; nothing where there is no number."""
     if number(result, "R@1") is None:
         return []
-    trial, asked = result.trial, dict(setting(_table(result)))
-    for field, value in asked.items():
-        if isinstance(value, dict):
-            asked[field] = next((part for row, part in value.items() if asked["backbone"][row] == trial.backbone), None)
+    trial, asked = result.trial, setting(_table(result))
     found = []
     for field, value in asked.items():
+        if isinstance(value, dict):  # by row: that of the trial's network
+            value = next(part for row, part in value.items() if asked["backbone"][row] == trial.backbone)
         mine, allowed = getattr(trial, field), value if isinstance(value, list) else [value]
         if field == "weights":
             mine = _trained_on(trial)

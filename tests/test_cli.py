@@ -24,7 +24,12 @@ def stored(results: Path) -> list[Path]:
 def test_run_then_tables_then_nothing_is_missing(small: Path, harness: Harness, tmp_path: Path) -> None:
     first = harness(*QUICK)
     assert first.code == 0
-    for words in ("### blobs · tiny · test\\_efficientnet", "| Raw pixels", "| Untrained network", "| Group Loss"):
+    for words in (
+        "### Blobs · losses · tiny · test\\_efficientnet",
+        "| Raw pixels",
+        "| Untrained network",
+        "| Group Loss",
+    ):
         assert words.replace("\\", "") in first.out.replace("\\", "")
     assert "epoch 1/1  loss" in first.err
     assert "[4/4]" in first.err
@@ -120,13 +125,27 @@ def test_dry_run_prints_the_plan_and_runs_nothing(small: Path, harness: Harness,
 def test_tables_in_every_format_and_to_files(small: Path, harness: Harness, tmp_path: Path) -> None:
     harness(*QUICK)
     assert r"\toprule" in harness("tables", "--format", "latex").out
-    assert harness("tables", "--format", "csv").out.startswith("id,title")
+    assert harness("tables", "--format", "csv").out.startswith("source,id,title")
     assert "MAP@R" in harness("tables", "--metrics", "MAP@R,R@1").out
-    for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv")):
+    for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv"), ("json", "json"), ("html", "html")):
         said = harness("tables", "--format", form, "--out", str(tmp_path / "out"))
-        written = Path(said.out.strip())
+        written = Path(said.out.splitlines()[0])
         assert written.suffix == f".{ending}"
         assert written.read_text() == harness("tables", "--format", form).out
+    assert (tmp_path / "out" / "references.bib").exists()
+    alone = harness("tables", "--format", "latex", "--standalone").out
+    assert alone.startswith(r"\documentclass")
+
+
+def test_all_tables_are_those_that_have_something_to_show(small: Path, harness: Harness) -> None:
+    harness(*QUICK)
+    titles = [line for line in harness("tables", "--table", "all").out.splitlines() if line.startswith("###")]
+    assert [title.split(" · ")[1] for title in titles] == ["losses", "backbones", "search"]
+    assert "Params" in harness("tables", "--table", "backbones").out
+    assert "--published" in harness("tables", "--help").out
+    assert (
+        harness("tables", "--published", "none").out == harness("tables", "--published", "rows").out
+    )  # none for blobs
 
 
 @pytest.mark.parametrize("kind", ["losses", "datasets", "protocols", "runs"])
@@ -210,7 +229,10 @@ MISTAKES = [
     ("run emoji", "unexpected extra argument"),
     ("rnu", "no command named 'rnu'; did you mean 'run'?"),
     ("tables", "no final results in"),
-    ("tables --format html", "--format"),
+    ("tables --format xml", "--format"),
+    ("tables --standalone", "--standalone: allowed with --format latex, not with markdown"),
+    ("tables --table search", "no results of losses"),
+    ("tables --table ensembles", "harness run --seeds 2 --ensemble 2"),
     ("ls los", "is not one of 'losses'"),
     ("ls", "Missing argument"),
     ("show 123abc", "no result in"),
@@ -361,7 +383,8 @@ def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
     assert said.code == 0
     assert "[1/2] triplet-blobs-test-" in said.err  # no baseline, no search trial
     assert "[2/2] triplet-blobs-test-" in said.err
-    assert said.out == first.out  # to the bit the same networks
+    tables = [text.split("Budget")[0] for text in (said.out, first.out)]  # how long it took differs
+    assert tables[0] == tables[1]  # to the bit the same networks
     drawn = final()
     assert set(drawn) == set(plain)
     for id, one in drawn.items():
@@ -379,13 +402,13 @@ def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
 def test_ensembles_stand_below_their_loss_and_are_stored(small: Path, harness: Harness, tmp_path: Path) -> None:
     words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "3", "--ensemble", "2,3")
     said = harness(*words)
-    assert "| Triplet, ensemble of 2 |" in said.out
-    assert "| Triplet, ensemble of 3 |" in said.out
+    assert "| Triplet, 2-ensemble |" in said.out
+    assert "| Triplet, 3-ensemble |" in said.out
     assert harness(*words).out == said.out
     # a fourth seed makes new ensembles; the table shows those drawn from the most networks
     more = harness("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "4", "--ensemble", "2")
-    assert more.out.count("ensemble of 2") == 1
-    assert harness("tables").out.count("ensemble of 2") == 1
+    assert more.out.count("2-ensemble") == 1
+    assert harness("tables", "--table", "ensembles").out.count("2-ensemble") == 1
 
 
 def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
@@ -446,15 +469,15 @@ def test_a_users_file_may_be_called_like_anything_and_has_to_say_what_it_is(
 def test_removing_or_replacing_a_member_removes_its_ensembles(small: Path, harness: Harness, tmp_path: Path) -> None:
     words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "2")
     harness(*words, "--ensemble", "2")
-    assert "ensemble of 2" in harness("tables").out
+    assert "2-ensemble" in harness("tables", "--table", "all").out
     assert "ensemble" in harness("tables", "--format", "csv").out.splitlines()[0]
     records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]
     member = next(r["id"] for r in records if r["trial"]["loss"] == "triplet" and not r["ensemble"])
     harness("rm", member)
-    assert "ensemble of 2" not in harness("tables").out
+    assert "2-ensemble" not in harness("tables", "--table", "all").out
     harness(*words, "--ensemble", "2")
     harness(*words, "--rerun")
-    assert "ensemble of 2" not in harness("tables").out
+    assert "2-ensemble" not in harness("tables", "--table", "all").out
 
 
 def test_weights_that_were_kept_on_purpose_stay(small: Path, harness: Harness, tmp_path: Path) -> None:
@@ -517,17 +540,18 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
         "from harness.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn'}} & set(sys.modules)\n"
+        "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn', 'matplotlib'}} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    for arguments in (["--help"], ["run", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"]):
+    light = (["--help"], ["run", "--help"], ["figures", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"])
+    for arguments in light:
         environment = {**os.environ, "HARNESS_RESULTS": str(tmp_path / "results")}
         subprocess.run([sys.executable, "-c", code.format(arguments=arguments)], check=True, env=environment)
 
 
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
-    light = ["spec", "listing", "config", "reference", "plan", "store", "tables"]
+    light = ["spec", "listing", "config", "reference", "plan", "budget", "store", "tables", "figures"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
     heavy += ["backbones", "clustering", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]

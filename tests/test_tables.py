@@ -1,5 +1,6 @@
 """Tables: who stands where, what is bold, intervals, escaping."""
 
+import json
 import math
 import shutil
 import subprocess
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import plan, tables
+from harness import plan, reference, tables
 from harness.spec import Result, UserError
+from harness.tables import measured, render
 from tests.test_spec import a_result, a_trial
 
 
@@ -30,25 +32,33 @@ USUAL = [loss_row("triplet", "Triplet", 0.6), loss_row("group", "Group Loss", 0.
 USUAL.append(baseline(NETWORK, 0.4))
 
 
+def columns(table: tables.Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def cell(table: tables.Table, row: int, metric: str = "R@1") -> tables.Cell:
+    return table.rows[row].cells[columns(table).index(metric)]
+
+
 def test_baselines_come_first_then_losses_and_columns_are_in_order() -> None:
     (table,) = tables.build(USUAL)
     assert [row.label for row in table.rows] == ["Raw pixels", "Untrained network", "Group Loss", "Triplet"]
-    assert table.metrics == ("R@1", "R@2", "R@10", "NMI")
+    assert columns(table) == ["R@1", "R@2", "R@10", "NMI"]
 
 
 def test_metrics_on_request() -> None:
-    (table,) = tables.build([a_result()], ["MAP@R", "R@1"])
-    assert table.metrics == ("MAP@R", "R@1")
+    (table,) = tables.build([a_result()], metrics=["MAP@R", "R@1"])
+    assert columns(table) == ["MAP@R", "R@1"]
     with pytest.raises(UserError, match="no metric named 'MAP@r'; did you mean 'MAP@R'"):
-        tables.build([a_result()], ["MAP@r"])
+        tables.build([a_result()], metrics=["MAP@r"])
 
 
 def test_validation_results_are_not_in_the_table() -> None:
-    assert tables.select([a_result(a_trial(fold="val0"))]) == []
+    assert tables.build([a_result(a_trial(fold="val0"))]) == []
 
 
 def test_the_best_is_bold_and_only_the_best() -> None:
-    text = tables.markdown(tables.build(USUAL)[0])
+    text = render.markdown(tables.build(USUAL)[0])
     assert text.count("**") == 2 * 4
     assert "**70.0**" in text
     assert "| Triplet           |     60.0 |" in text
@@ -56,28 +66,33 @@ def test_the_best_is_bold_and_only_the_best() -> None:
 
 def test_a_row_whose_epoch_was_chosen_on_test_classes_is_marked_even_where_all_are() -> None:
     leaked = [replace(one, trial=replace(one.trial, checkpoint="best-test")) for one in USUAL[:2]]
-    for form in (tables.markdown, tables.latex):
+    for form in (render.markdown, render.latex, render.html):
         text = form(tables.build([*leaked, *USUAL[2:]])[0])
-        assert text.count("Its epoch was chosen on test classes.") == 2
+        assert text.count("Its epoch was chosen on test classes.") == 1  # said once, and marked at both
+        assert text.count("[1]") == 3 or text.count(r"\[1\]") + text.count("[1]") == 3
     assert "test classes." not in "".join(tables.build(USUAL)[0].rows[0].notes)
 
 
-def test_copies_of_a_dataset_never_share_a_table() -> None:
+def test_copies_of_a_dataset_never_share_a_column() -> None:
     other = [replace(one, trial=replace(one.trial, fingerprint="0123456789ab")) for one in USUAL[:1]]
-    whole, resized = sorted(tables.build([*USUAL, *other]), key=lambda table: -len(table.rows))
-    assert [row.label for row in resized.rows] == ["Triplet"]
-    assert "0123456789ab" in resized.dataset
-    assert "Triplet" in {row.label for row in whole.rows}
-    assert len({table.slug for table in (whole, resized)}) == 2
+    (table,) = tables.build([*USUAL, *other])
+    assert list(dict.fromkeys(column.group for column in table.columns)) == [
+        "Emoji (version 1, 0123456789ab)",
+        "Emoji (version 1, abc)",
+    ]
+    labels = [row.label for row in table.rows]
+    triplet, group = (table.rows[labels.index(label)] for label in ("Triplet", "Group Loss"))
+    assert [one.text for one in triplet.cells][::4] == ["60.0", "60.0"]
+    assert [one.text for one in group.cells][::4] == ["-", "70.0"]
 
 
 def test_a_row_with_images_left_out_or_nmi_by_another_recipe_says_so() -> None:
     skipped = replace(USUAL[0], provenance={"bad_images_skipped": 3})
     other = replace(USUAL[1], conventions={"NMI": "by hand"})
-    text = tables.markdown(tables.build([skipped, other, *USUAL[2:]])[0])
+    text = render.markdown(tables.build([skipped, other, *USUAL[2:]])[0])
     assert "3 images could not be read and were left out." in text
     assert "Its NMI: by hand." in text
-    assert "NMI" not in tables.markdown(tables.build([skipped, other, *USUAL[2:]], ["R@1"])[0])
+    assert "NMI" not in render.markdown(tables.build([skipped, other, *USUAL[2:]], metrics=["R@1"])[0])
 
 
 def test_raw_pixels_of_another_size_can_be_told_apart() -> None:
@@ -116,25 +131,52 @@ def test_seeds_are_joined_to_a_mean_and_a_t_interval() -> None:
     mean = sum(values) / 3
     deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / 2)
     t = 4.302652729911275  # two degrees of freedom, 97.5 %, from a printed table
-    assert row.seeds == 3
-    assert row.cells["R@1"].mean == pytest.approx(mean)
-    assert row.cells["R@1"].half == pytest.approx(t * deviation / math.sqrt(3), rel=1e-6)
-    text = tables.markdown(table)
-    assert f"**{100 * mean:.1f}** ± {100 * row.cells['R@1'].half:.1f}" in text
+    found = row.cells[0]
+    assert len(found.values) == 3
+    assert found.mean == pytest.approx(mean)
+    assert found.half == pytest.approx(t * deviation / math.sqrt(3), rel=1e-6)
+    text = render.markdown(table)
+    assert f"**{100 * mean:.1f}** ± {100 * found.half:.1f}" in text
     assert "over 3 seeds" in text
 
 
 def test_with_one_seed_no_interval_is_claimed() -> None:
     (table,) = tables.build(USUAL)
-    assert all(cell.half is None for row in table.rows for cell in row.cells.values())
-    assert "±" not in tables.markdown(table)
-    assert "1 seed" in tables.markdown(table)
+    assert all(cell.half is None for row in table.rows for cell in row.cells)
+    assert "±" not in render.markdown(table)
+    assert "1 seed" in render.markdown(table)
+    assert "With one seed nothing can be said of the significance of differences." in render.markdown(table)
+
+
+def test_what_is_not_significantly_worse_than_the_best_is_underlined() -> None:
+    """Welch by hand: means 0.70 and 0.69, both with deviations of 0.02 over 3 seeds: t = 0.01 / 0.0163 = 0.61 with 4
+    degrees of freedom, far below 2.78. Against 0.50, t = 12."""
+    spread = (-0.02, 0.0, 0.02)
+    results = [
+        loss_row(name, name, mean + by, seed=seed)
+        for name, mean in (("group", 0.70), ("triplet", 0.69), ("margin", 0.50))
+        for seed, by in enumerate(spread)
+    ]
+    (table,) = tables.build(results)
+    group, margin, triplet = (cell(table, row) for row in range(3))
+    assert (group.best, group.level) == (True, False)
+    assert (triplet.best, triplet.level) == (False, True)
+    assert (margin.best, margin.level) == (False, False)
+    assert "<ins>69.0</ins>" in render.markdown(table)
+    assert r"\underline{69.0}" in render.latex(table)
+    assert "<u>69.0</u>" in render.html(table)
+    assert "<ins>50.0" not in render.markdown(table)
+
+
+def test_a_row_with_one_seed_is_not_called_level() -> None:
+    results = [loss_row("group", "group", 0.70 + seed / 100, seed=seed) for seed in range(3)]
+    (table,) = tables.build([*results, loss_row("triplet", "triplet", 0.70)])
+    assert not cell(table, 1).level
 
 
 def test_two_configurations_of_a_loss_are_two_rows_that_say_how_they_differ() -> None:
-    rows = tables.build(
-        [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1}, lr=1e-3)]
-    )[0].rows
+    two = [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1}, lr=1e-3)]
+    rows = tables.build(two)[0].rows
     assert [row.label for row in rows] == [
         "Triplet (lr = 0.001, margin = 0.1)",
         f"Triplet (lr = {a_trial().lr}, margin = 0.2)",
@@ -144,15 +186,15 @@ def test_two_configurations_of_a_loss_are_two_rows_that_say_how_they_differ() ->
 def test_a_row_trained_otherwise_is_footnoted() -> None:
     odd = loss_row("proxy_nca", "Proxy-NCA", 0.9, epochs=50)
     (table,) = tables.build([*USUAL, odd])
-    text = tables.markdown(table)
+    text = render.markdown(table)
     assert "Proxy-NCA[1]" in text
-    assert f"[1] Otherwise than the rest: epochs = 50, others {a_trial().epochs}." in text
+    assert rf"\[1\] Otherwise than the rest: epochs = 50, others {a_trial().epochs}." in text
     assert "Triplet[" not in text
 
 
 def test_baselines_seen_otherwise_and_losses_of_another_version_can_be_told_apart() -> None:
     other = replace(baseline(NETWORK, 0.3), trial=replace(baseline(NETWORK, 0.3).trial, resize=32, crop=32))
-    text = tables.markdown(tables.build([*USUAL, other])[0])
+    text = render.markdown(tables.build([*USUAL, other])[0])
     assert "Untrained network[1]" in text
     assert "resize = 32, others 64; crop = 32, others 64" in text
     versions = [loss_row("group", "Mine", 0.5, loss_version=version) for version in ("abc", "def")]
@@ -162,8 +204,8 @@ def test_baselines_seen_otherwise_and_losses_of_another_version_can_be_told_apar
 
 def test_a_missing_metric_is_a_dash_and_never_the_best() -> None:
     other = replace(loss_row("group", "Group Loss", 0.7), metrics={"R@1": 0.7})
-    text = tables.latex(tables.build([loss_row("triplet", "Triplet", 0.6), other])[0])
-    assert r"Group Loss & \textbf{70.0} & - & - & - \\" in text
+    text = render.latex(tables.build([loss_row("triplet", "Triplet", 0.6), other])[0])
+    assert r"Group Loss~\cite{elezi2020group} & \textbf{70.0} & - & - & - \\" in text
 
 
 HOSTILE = r"50% of_{a} & #1 $x$ ~^\ <script>|`x`*"
@@ -171,27 +213,206 @@ HOSTILE = r"50% of_{a} & #1 $x$ ~^\ <script>|`x`*"
 
 def test_whatever_a_title_holds_is_text() -> None:
     table = tables.build([loss_row("group", HOSTILE, 0.7)])[0]
-    assert r"50\% of\_\{a\} \& \#1 \$x\$ \textasciitilde{}\textasciicircum{}\textbackslash{} <script>" in tables.latex(
-        table
+    specials = r"50\% of\_\{a\} \& \#1 \$x\$ \textasciitilde{}\textasciicircum{}\textbackslash{} "
+    assert specials + r"\textless{}script\textgreater{}" in render.latex(table)
+    assert r"\<script\>\|\`x\`\*" in render.markdown(table)
+    assert "&lt;script&gt;" in render.html(table)
+    assert "<script>" not in render.html(table)
+
+
+# --- the paper's numbers ---
+
+
+def cub(name: str, value: float, seed: int = 0, **changes: Any) -> Result:
+    metrics = {"R@1": value, "R@2": value, "R@4": value, "R@8": value, "NMI": value}
+    papers = {"dataset": "cub", "protocol": "paper", "backbone": "bn_inception", "weights": "hub:in1k"}
+    trial = a_trial(**{"loss": name, **papers, "resize": 256, "crop": 227, "seed": seed, **changes})
+    return replace(a_result(trial, **metrics), title=name)
+
+
+def test_the_published_number_stands_beside_with_the_difference() -> None:
+    (table,) = tables.build([cub("group", 0.640), cub("triplet", 0.430)])
+    assert [row.label for row in table.rows] == ["group", "triplet"]
+    assert cell(table, 0).published == "65.5"
+    assert cell(table, 0).difference == pytest.approx(-1.5)
+    assert "**64.0** (65.5, -1.5)" in render.markdown(table)
+    assert "43.0 (42.5, +0.5)" in render.markdown(table)
+    assert r"\scriptsize (65.5, $-$1.5)" in render.latex(table)
+    assert "In brackets: the number published in Elezi et al., ECCV 2020" in table.caption
+    assert all(not row.notes for row in table.rows)  # it is the paper's setting
+
+
+def test_a_row_that_has_not_the_papers_setting_says_in_what() -> None:
+    (table,) = tables.build([cub("group", 0.6, backbone="resnet50", crop=128, weights="none", dim=64)])
+    (note,) = table.rows[0].notes
+    assert note.startswith("Not the paper's setting: ")
+    for part in ("backbone resnet50 (paper: bn_inception)", "crop 128 (paper: 227)", "weights none (paper: ImageNet)"):
+        assert part in note
+    assert "dim 64 (paper: None or 512)" in note
+    assert "resize" not in note
+    assert tables.build([cub("arcface", 0.6, crop=128)])[0].rows[0].notes == ()  # the paper has no such number
+
+
+def test_published_rows_stand_above_ours_in_their_sections() -> None:
+    (table,) = tables.build([cub("group", 0.64)], published="rows")
+    assert len(table.rows) == 10 + 1
+    assert table.rows[0].label == "Triplet"
+    assert "Published (Elezi et al., ECCV 2020)" in table.rows[0].section
+    assert [one.text for one in table.rows[9].cells] == ["65.5", "77.0", "85.0", "91.3", "69.0"]
+    assert table.rows[-1].section == "Losses, measured here"
+    assert not any(one.published for row in table.rows for one in row.cells)
+    assert [one.text for one in table.rows[8].cells] == ["46.6", "58.6", "70.0", "-", "-"]  # bias triplet: as printed
+    assert any("64.3" in note for note in table.rows[9].notes)
+    assert len(tables.build([cub("group", 0.64)], published="none")[0].rows) == 1
+
+
+def test_datasets_come_in_the_papers_order_side_by_side() -> None:
+    results = [cub("group", 0.6, dataset="sop"), cub("group", 0.5), cub("triplet", 0.4), loss_row("group", "x", 0.7)]
+    results[-1] = replace(
+        results[-1], trial=replace(results[-1].trial, **{"protocol": "paper", "backbone": "bn_inception"})
     )
-    assert r"\<script\>\|\`x\`\*" in tables.markdown(table)
+    (table,) = tables.build([replace(one, title=one.trial.loss) for one in results])
+    assert list(dict.fromkeys(column.group for column in table.columns)) == [
+        "CUB-200-2011",
+        "Stanford Online Products",
+        "Emoji",
+    ]
+    assert [row.label for row in table.rows] == ["group", "triplet"]
+    assert cell(table, 1).text == "40.0"
+    assert table.rows[1].cells[-1].text == "-"
+
+
+def test_ensembles_have_a_table_of_their_own_with_their_single_networks() -> None:
+    single = [cub("group", 0.60 + seed / 100, seed=seed) for seed in range(2)]
+    joined = replace(
+        single[0], ensemble=2, members=tuple(one.id for one in single), metrics={**single[0].metrics, "R@1": 0.7}
+    )
+    other = cub("triplet", 0.5)
+    (table,) = tables.build([*single, joined, other], "ensembles")
+    assert [row.label for row in table.rows] == ["group", "group, 2-ensemble"]
+    assert cell(table, 1).published == "65.8"
+    assert [row.label for row in tables.build([*single, joined, other])[0].rows] == ["group", "triplet"]
+    assert tables.build([other], "ensembles") == []
+    rows = tables.build([*single, joined], "ensembles", "rows")[0].rows
+    assert len({row.section for row in rows}) == 5  # sampling, teacher-student, ensembles, the paper's own, ours
+
+
+def test_backbones_are_rows_with_their_parameters() -> None:
+    results = [cub("group", 0.6), replace(cub("group", 0.65, backbone="densenet121"), parameters=7_056_356)]
+    (table,) = tables.build(results, "backbones")
+    assert [row.label for row in table.rows] == ["group, bn_inception", "group, densenet121"]
+    assert [one.text for one in table.rows[1].cells] == ["7,056,356", "65.0", "65.0"]
+    assert table.rows[1].cells[1].published == "65.5"
+    assert table.rows[1].cells[1].best
+    assert not table.rows[0].cells[1].best
+
+
+def test_the_search_table_tells_what_each_loss_was_given_and_found() -> None:
+    seen = {"curve": ({"epoch": 1, "loss": 0.5, "images": 100},), "seconds": {"total": 1800.0}}
+    trials = [
+        replace(loss_row("triplet", "Triplet", value, fold="val0", knobs={"margin": value}), **seen)
+        for value in (0.1, 0.2, 0.3, 0.4)
+    ]
+    final = replace(loss_row("triplet", "Triplet", 0.35, knobs={"margin": 0.4}), **seen)
+    (table,) = tables.build([*trials, final, *USUAL[2:]], "search")
+    (row,) = table.rows
+    texts = [one.text for one in row.cells]
+    assert texts[:5] == ["4", "1", "2.5 CPU-hours", "500", "40.0"]
+    # of 1: the mean, 25; of 3 of 4: the best is 0.4 in three of four subsets and 0.3 in one
+    assert texts[5].startswith("n=1: 25.0 ± 11.2, n=3: 37.5 ± 4.3, n=4: 40.0 ± 0.0")
+    assert "margin = 0.4" in texts[6]
+    (losses,) = tables.build([*trials, final, *USUAL[2:]])
+    assert (
+        "Budget a loss: 4 trials of random search, final runs: 1, 2.5 CPU-hours, 500 training images seen."
+        in losses.caption
+    )
+
+
+def test_unequal_budgets_show() -> None:
+    runs = [
+        replace(loss_row("triplet", "Triplet", 0.5), seconds={"total": 3600.0}),
+        loss_row("group", "Group Loss", 0.5),
+    ]
+    runs.append(loss_row("group", "Group Loss", 0.4, fold="val0"))
+    assert "Budget a loss: 0 to 1 trials of random search" in tables.build(runs)[0].caption
+
+
+# --- formats ---
+
+
+def compiled(folder: Path, name: str) -> str:
+    """What pdflatex says in its last run; a failure fails the test."""
+    for command in (["pdflatex"], ["bibtex"], ["pdflatex"], ["pdflatex"]):
+        options = ["-halt-on-error", "-interaction=nonstopmode"] if command == ["pdflatex"] else []
+        run = subprocess.run([*command, *options, name], cwd=folder, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout
+    return run.stdout
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(tmp_path: Path) -> None:
-    seeds = [loss_row("triplet", HOSTILE, 0.5 + seed / 10, seed=seed) for seed in range(3)]
-    odd = loss_row("proxy_nca", "Proxy-NCA", 0.9, epochs=50)
-    body = tables.latex(tables.build([*USUAL[1:], *seeds, odd])[0])
-    document = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + body + "\\end{document}\n"
-    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout
+@pytest.mark.parametrize("published", ["beside", "rows"])
+def test_every_table_compiles_with_its_bibliography_and_nothing_sticks_out(tmp_path: Path, published: Any) -> None:
+    names = ("group", "triplet", "proxy_nca", "lifted_structure", "n_pairs", "angular")
+    results = [
+        cub(name, 0.5 + seed / 100, seed=seed, dataset=dataset)
+        for name in names
+        for seed in range(2)
+        for dataset in ("cub", "cars", "sop")
+    ]
+    results += [replace(cub("margin", 0.5, epochs=50), title=HOSTILE), cub("group", 0.6, fold="val0")]
+    pair = [
+        one for one in results if one.trial.loss == "group" and one.trial.dataset == "cub" and one.trial.fold == "test"
+    ]
+    results.append(replace(pair[0], ensemble=2, members=tuple(one.id for one in pair)))
+    built = [table for kind in tables.KINDS for table in tables.build(results, kind, published)]
+    assert [table.kind for table in built] == ["losses", "ensembles", "backbones", "search"]
+    for name, text in render.render(built, "latex", standalone=True).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for table in built:
+        cites = any(row.key for row in table.rows)
+        if not cites:
+            (tmp_path / f"{table.slug}.tex").write_text(
+                (tmp_path / f"{table.slug}.tex")
+                .read_text()
+                .replace(
+                    r"\end{document}", r"\nocite{*}\bibliographystyle{plain}\bibliography{references}\end{document}"
+                )
+            )
+        said = compiled(tmp_path, table.slug)
+        assert "Overfull" not in said, table.kind
+        assert "undefined" not in said, table.kind
 
 
-def test_csv_is_the_long_frame() -> None:
-    text = tables.render(USUAL, "csv")["results.csv"]
+def test_latex_comes_with_the_entries_it_cites() -> None:
+    texts = render.render(tables.build([cub("group", 0.6), cub("triplet", 0.5)]), "latex")
+    assert set(texts) == {"losses-paper-bn_inception.tex", "references.bib"}
+    assert "@inproceedings{elezi2020group," in texts["references.bib"]
+    assert "@inproceedings{schroff2015facenet," in texts["references.bib"]
+    assert "proxy" not in texts["references.bib"].lower()
+
+
+def test_csv_is_the_long_frame_with_the_papers_numbers() -> None:
+    text = render.csv(USUAL)
     assert len(text.splitlines()) == 1 + 4 * 4
-    assert text.splitlines()[0].startswith("id,title,cite,dataset")
-    only = tables.render(USUAL, "csv", ["NMI"])["results.csv"]
-    assert len(only.splitlines()) == 1 + 4
+    assert text.splitlines()[0].startswith("source,id,title,cite,dataset")
+    assert len(render.csv(USUAL, ["NMI"]).splitlines()) == 1 + 4
+    both = render.csv([cub("group", 0.6)], ["R@1"]).splitlines()
+    printed = [
+        one for one in reference.published() if (one.dataset, one.metric) == ("cub", "R@1") and one.table != "text"
+    ]
+    assert len(both) == 1 + 1 + len(printed)
+    assert sum(line.startswith('"Elezi et al., ECCV 2020"') for line in both) == len(printed)
+
+
+def test_json_has_unrounded_numbers() -> None:
+    (found,) = json.loads(render.render(tables.build([cub("group", 0.64321)]), "json")["tables.json"])
+    first = found["rows"][0]["cells"][0]
+    assert first["mean"] == 0.64321
+    assert first["published"] == pytest.approx(0.655)
+    assert (first["dataset"], first["column"], first["seeds"]) == ("cub", "R@1", 1)
+
+
+def test_half_width_needs_two_values() -> None:
+    assert measured.half_width([0.5]) is None
+    # two values: 12.706 (97.5 % of t with one degree of freedom) times half their distance
+    assert measured.half_width([0.4, 0.6]) == pytest.approx(12.7062 * 0.1, rel=1e-4)

@@ -94,7 +94,9 @@ def tables(
     built = [one for kind in kinds for one in tables.build(chosen, kind, published.value, asked)]
     if not built:
         report(problems)
-        raise UserError(f"no {MISSING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}")
+        raise UserError(
+            f"no {MISSING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}"
+        )
     if form is Format.csv:
         texts = {"results.csv": render.csv(tables.final(chosen), asked)}
     else:

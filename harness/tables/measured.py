@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 from harness import config, plan, reference
@@ -56,7 +56,8 @@ def rows(groups: Groups, columns: Sequence[Column], *, beside: bool) -> list[Row
         for same in configurations:
             first = same[0]
             label = label_of(first) + distinction(first, [other[0] for other in configurations])
-            key = (*order(first)[:4], label)
+            # equal labels on one dataset are still different rows, told apart by their notes
+            key = next(key for n in count() if group not in found.get(key := (*order(first)[:4], n, label), {}))
             found.setdefault(key, {})[group] = same
             names = [column.name for column in columns if column.group == group]
             notes.setdefault(key, {})[group] = notes_of(first, usual, names, beside)

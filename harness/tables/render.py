@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX, HTML, JSON, and the long frame of all numbers as CSV. Everything that is text stays text."""
+"""Tables as Markdown, LaTeX, HTML and JSON, and the long frame of all numbers as CSV. What is text stays text."""
 
 import html as escaping
 import json
@@ -23,7 +23,9 @@ def render(tables: Sequence[Table], form: str, *, standalone: bool = False) -> d
     if form == "latex":
         if standalone:
             texts = {name: document(text) for name, text in texts.items()}
-        texts[BIBLIOGRAPHY] = reference.bibliography(row.key for table in tables for row in table.rows if row.key) + "\n"
+        texts[BIBLIOGRAPHY] = (
+            reference.bibliography(row.key for table in tables for row in table.rows if row.key) + "\n"
+        )
     return texts
 
 
@@ -96,7 +98,9 @@ def markdown(table: Table) -> str:
     from tabulate import tabulate
 
     def text(cell: Cell) -> str:
-        number = f"**{cell.text}**" if cell.best else f"<ins>{cell.text}</ins>" if cell.level else escape_markdown(cell.text)
+        number = (
+            f"**{cell.text}**" if cell.best else f"<ins>{cell.text}</ins>" if cell.level else escape_markdown(cell.text)
+        )
         return number + "".join(extras(cell, " ± "))
 
     marks, notes = table.footnotes()

@@ -1,0 +1,153 @@
+"""Names beside points, none over another name or point. All lengths are inches on the paper."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
+
+from harness.figures import style
+
+DISTANCES = tuple(0.07 + 0.008 * n * n for n in range(14))  # from the point, nearest first
+TURNS = 16  # directions
+LED = 0.12  # from this distance on a thin line leads to the point
+EDGE = 0.02  # around letters
+OWN, OTHERS = 0.04, 0.1  # a name keeps away from its own point and, so that none takes it for theirs, from others
+
+Spot = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A point in the units of the axes; `half`: it has a bar so far up and down."""
+
+    x: float
+    y: float
+    name: str
+    colour: str
+    half: float = 0.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a name might stand: the box it fills, and the line that leads from it to its point."""
+
+    box: Bbox
+    line: tuple[Spot, Spot]
+
+    @property
+    def distance(self) -> float:
+        return math.dist(*self.line)
+
+    @property
+    def led(self) -> bool:
+        return self.distance >= LED
+
+
+@dataclass
+class Sheet:
+    """What is on the paper already."""
+
+    free: Bbox  # the axes
+    markers: list[Bbox]
+    placed: list[Place]
+
+    def harm(self, where: Place, own: int | None) -> float:
+        """What a name would do there: hide others, be taken for another point's, lead a line through something, stand
+        far away. Weighed so that no name hides another where there is room, however far away."""
+        others = [box for number, box in enumerate(self.markers) if number != own]
+        solid = [one.box for one in self.placed] + [box.padded(OWN) for box in self.markers]
+        hidden = sum(_common(where.box, box) for box in solid) + _outside(where.box, self.free)
+        confused = sum(_common(where.box, box.padded(OTHERS)) for box in others)
+        crossed = sum(one.led and _crosses(one.line, where.box) for one in self.placed)
+        if where.led:
+            crossed += sum(_crosses(where.line, box.padded(OWN)) for box in others)
+            crossed += sum(_crosses(where.line, one.box) for one in self.placed)
+        return 1000 * hidden + 30 * confused + crossed + where.distance
+
+
+def place(figure: Figure, axes: Axes, points: Sequence[Named], level: tuple[float, str] | None = None) -> None:
+    """Greedy, the most crowded point first. `level`: the height and name of a horizontal line, named at an end."""
+    figure.draw_without_rendering()  # the axes have their place now
+    low_x, low_y, high_x, high_y = (float(edge) / figure.dpi for edge in axes.get_window_extent().extents)
+    at = [_on_paper(figure, axes, one.x, one.y) for one in points]
+    bars = [
+        abs(_on_paper(figure, axes, one.x, one.y + one.half)[1] - y) for one, (_, y) in zip(points, at, strict=True)
+    ]
+    markers = [Bbox.from_extents(x, y - bar, x, y + bar) for (x, y), bar in zip(at, bars, strict=True)]
+    sheet = Sheet(Bbox.from_extents(low_x, low_y, high_x, high_y), markers, [])
+    if level:
+        height = _on_paper(figure, axes, 0, level[0])[1]
+        drawn = Bbox.from_extents(low_x, height - 0.008, high_x, height + 0.008)
+        sheet.placed.append(Place(drawn, ((low_x, height), (low_x, height))))
+        ends = _ends(level[1], height, sheet.free)
+        best = min(ends, key=lambda where: round(sheet.harm(where, None), 4))
+        sheet.placed.append(best)
+        _write(figure, level[1], best, style.GREY)
+    for number in sorted(range(len(points)), key=lambda number: _room(at[number], at)):
+        one = points[number]
+        harms = [(sheet.harm(where, number), where) for where in _ways(one.name, at[number])]
+        best = min(harms, key=lambda pair: round(pair[0], 4))[1]
+        sheet.placed.append(best)
+        _write(figure, one.name, best, one.colour)
+
+
+def _write(figure: Figure, name: str, where: Place, colour: str) -> None:
+    x, y = where.box.x0 + EDGE, where.box.y0 + 0.25 * where.box.height  # the letters' foot
+    figure.text(x, y, name, color=colour, fontsize=style.SMALL, transform=figure.dpi_scale_trans)
+    if where.led:
+        xs, ys = zip(*where.line, strict=True)
+        figure.add_artist(Line2D(xs, ys, color=colour, linewidth=0.4, transform=figure.dpi_scale_trans))
+
+
+def _ways(name: str, at: Spot) -> Iterator[Place]:
+    """Around a point; of each distance right, left, above and below come first."""
+    width, height = _size(name)
+    turns = sorted(range(TURNS), key=lambda turn: (turn % (TURNS // 4) != 0, turn % (TURNS // 2) != 0, turn))
+    for distance in DISTANCES:
+        for turn in turns:
+            across, up = (round(one(2 * math.pi * turn / TURNS), 6) for one in (math.cos, math.sin))
+            x, y = at[0] + distance * across, at[1] + distance * up
+            # the side that faces the point touches (x, y)
+            left = x - width * (0.0 if across > 0.3 else 1.0 if across < -0.3 else 0.5)
+            low = y - height * (0.0 if up > 0.3 else 1.0 if up < -0.3 else 0.5)
+            yield Place(Bbox.from_bounds(left, low, width, height), ((x, y), at))
+
+
+def _ends(name: str, height: float, free: Bbox) -> Iterator[Place]:
+    """Above and below the ends of a horizontal line, the right one first."""
+    width, tall = _size(name)
+    for left in (free.x1 - width, free.x0 + 0.03):
+        for low in (height + 0.01, height - tall - 0.01):
+            yield Place(Bbox.from_bounds(left, low, width, tall), ((left, height), (left, height)))
+
+
+def _size(name: str) -> tuple[float, float]:
+    return style.inches(name) + 2 * EDGE, style.LINE
+
+
+def _on_paper(figure: Figure, axes: Axes, x: float, y: float) -> Spot:
+    found = axes.transData.transform((x, y)) / figure.dpi
+    return float(found[0]), float(found[1])
+
+
+def _room(at: Spot, points: Iterable[Spot]) -> float:
+    """Little for a point among many."""
+    return sum(min(1.0, math.dist(at, other)) for other in points)
+
+
+def _crosses(line: tuple[Spot, Spot], box: Bbox) -> bool:
+    (x, y), (to_x, to_y) = line
+    return any(box.contains(x + (to_x - x) * step / 10, y + (to_y - y) * step / 10) for step in range(11))
+
+
+def _common(one: Bbox, other: Bbox) -> float:
+    shared = Bbox.intersection(one, other)
+    return float(shared.width * shared.height) if shared is not None else 0.0
+
+
+def _outside(one: Bbox, other: Bbox) -> float:
+    return float(one.width * one.height) - _common(one, other)

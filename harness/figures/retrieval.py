@@ -1,0 +1,144 @@
+"""Queries and their nearest test images, right ones framed green, wrong ones red (the paper's Fig. 3)."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness import evaluate
+from harness.figures import Asked, shown, style
+from harness.figures.groups import Group
+from harness.figures.shown import Shown
+from harness.spec import UserError
+
+NEIGHBOURS = 4
+QUERIES = 6
+BLOCK = 2**22  # distances at once
+FRAMES = "green: the query's class, red and dashed: another"
+ALLOWED = "allowed is random:SEED, worst, or indices like 3,17,256"
+
+LEFT, GAP, BREAK, TOP = 0.36, 0.06, 0.12, 0.34  # inches: for indices, between images, beside the queries, for headings
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query and its nearest images, nearest first: rows of the embeddings."""
+
+    query: int
+    nearest: tuple[int, ...]
+    right: tuple[bool, ...]
+
+
+def retrieval(group: Group, asked: Asked) -> Iterator[tuple[str, Figure]]:
+    """A picture for each loss, from its run with the lowest seed."""
+    found, remark = shown.chosen(group, asked)
+    for line in found:
+        some = shown.load(line.runs[0], asked)
+        rows = [neighbours(some, query) for query in pick(some, asked.queries)]
+        yield f"retrieval-{line.loss}", picture(some, rows, group.note([some.run], told(asked.queries), FRAMES, remark))
+
+
+def told(queries: str) -> str:
+    return "queries with the most wrong images before a right one" if queries == "worst" else f"queries {queries}"
+
+
+def pick(some: Shown, text: str) -> list[int]:
+    """The rows to search for, as --queries names them."""
+    everything = range(len(some.labels))
+    allowed = list(everything) if some.queries is None else some.queries.nonzero().flatten().tolist()
+    if text == "worst":
+        return worst(some, QUERIES)
+    kind, _, seed = text.partition(":")
+    if kind == "random" and seed.isdigit():
+        return sorted(random.Random(int(seed)).sample(allowed, min(QUERIES, len(allowed))))
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() for word in words):
+        raise UserError(f"--queries {text}: {ALLOWED}")
+    for word in words:
+        if int(word) not in everything:
+            raise UserError(f"--queries {word}: allowed is 0 to {len(everything) - 1}, the images of the test half")
+        if some.queries is not None and not some.queries[int(word)]:
+            raise UserError(f"--queries {word}: it is an image of the gallery; the first query is {allowed[0]}")
+    return [int(word) for word in words]
+
+
+def neighbours(some: Shown, query: int, count: int = NEIGHBOURS) -> Found:
+    """As evaluation ranks them: by distance in float64, equal ones by index, the query left out by its own."""
+    if some.queries is None:
+        places, itself = torch.arange(len(some.labels)), query
+        most = len(places) - 1
+    else:
+        places, itself = (~some.queries).nonzero().flatten(), None
+        most = len(places)
+    ranked = evaluate.rank_all(some.embeddings[query], some.embeddings[places], itself)[: min(count, most)]
+    nearest = places[ranked].tolist()
+    return Found(query, tuple(nearest), tuple(bool(some.labels[one] == some.labels[query]) for one in nearest))
+
+
+def worst(some: Shown, count: int) -> list[int]:
+    """The queries with the most wrong images before the first right one; among equals the one whose first right image
+    is farther than its first wrong one by most, then by index. A query without a right image is none."""
+    rows = torch.arange(len(some.labels))
+    asked, gallery = (rows, rows) if some.queries is None else (rows[some.queries], rows[~some.queries])
+    found: list[tuple[int, float, int]] = []
+    points = some.embeddings.double()
+    half = points[gallery].square().sum(dim=1) / 2
+    for part in asked.split(max(1, BLOCK // len(gallery))):
+        far = half - points[part] @ points[gallery].T  # half the squared distance, but for the query's own norm
+        itself = part[:, None] == gallery
+        right = (some.labels[part][:, None] == some.labels[gallery]) & ~itself
+        first = far.masked_fill(~right, math.inf).amin(dim=1)
+        others = far.masked_fill(right | itself, math.inf)
+        wrong = (others < first[:, None]).sum(dim=1)
+        margin = first - others.amin(dim=1)
+        there = right.any(dim=1).tolist()
+        keys = zip((-wrong).tolist(), (-margin).tolist(), part.tolist(), strict=True)
+        found += [key for key, counts in zip(keys, there, strict=True) if counts]
+    return [query for _, _, query in sorted(found)[:count]]
+
+
+def picture(some: Shown, rows: list[Found], text: str) -> Figure:
+    columns = 1 + max(len(row.nearest) for row in rows)
+    side = (style.COLUMN - LEFT - BREAK - GAP * columns) / columns
+    height = TOP + len(rows) * (side + GAP)
+    figure = style.sheet(height, arranged=False)
+    style.note(figure, text)
+    width, total = style.COLUMN, figure.get_figheight()
+
+    def spot(row: int, column: int) -> tuple[float, float]:
+        """The lower left corner of an image, in inches."""
+        return LEFT + column * (side + GAP) + BREAK * (column > 0), total - TOP - row * (side + GAP) - side
+
+    def write(x: float, y: float, words: str, **how: Any) -> None:
+        figure.text(x / width, y / total, words, fontsize=style.SMALL, **how)
+
+    title = style.words(some.run.title, 40)
+    figure.text(LEFT / width, (total - 0.04) / total, title, fontsize=8, weight="bold", va="top")
+    for column in range(columns):
+        left, bottom = spot(0, column)
+        heading = "query" if column == 0 else str(column)
+        write(left + side / 2, bottom + side + 0.03, heading, ha="center", va="bottom")
+    for number, row in enumerate(rows):
+        left, bottom = spot(number, 0)
+        write(left - 0.05, bottom + side / 2, str(row.query), ha="right", va="center", color=style.GREY)
+        for column, (image, right) in enumerate(zip((row.query, *row.nearest), (None, *row.right), strict=True)):
+            left, bottom = spot(number, column)
+            axes = figure.add_axes((left / width, bottom / total, side / width, side / total))
+            axes.imshow(some.picture(image))
+            frame(axes, right)
+    return figure
+
+
+def frame(axes: Axes, right: bool | None) -> None:
+    """Green if right, red and dashed if wrong: seen in grey too. The query has a thin black one."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    colour = {None: "black", True: style.RIGHT, False: style.WRONG}[right]
+    axes.spines[:].set(visible=True, color=colour, linewidth=0.5 if right is None else 1.8)
+    if right is False:
+        axes.spines[:].set(linestyle=(0, (2.2, 1)), capstyle="butt")

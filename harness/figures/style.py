@@ -1,0 +1,125 @@
+"""How every figure looks: its width, letters, colours, the note in its corner, and the files it is saved to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
+
+from harness.spec import UserError
+
+COLUMN = 3.4  # inches: the width of a column of a paper
+PAGE = 6.8  # of both
+GREY = "0.4"
+SMALL = 7  # points: nothing is smaller
+LINE = 1.2 * SMALL / 72  # inches: the height of a line of small letters
+
+# Okabe and Ito's, which the colour-blind can tell apart, but for its yellow, which is none on white
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+RIGHT, WRONG = COLOURS[2], COLOURS[1]
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")  # for print in grey, and for an eighth loss
+
+LOOKS: dict[str, Any] = {
+    **{"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "figure.titlesize": 8},
+    **{"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "xtick.major.width": 0.6},
+    **{"ytick.major.width": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5, "grid.linewidth": 0.4},
+    **{"axes.grid": True, "grid.color": "0.9", "axes.axisbelow": True, "image.interpolation": "nearest"},
+    "text.parse_math": False,  # a title is whatever its author wrote: a $ in it is a dollar
+    "pdf.fonttype": 42,  # letters that can be searched, and that every publisher takes
+    "savefig.dpi": 300,
+}
+METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}  # same data, same file
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    marker: str
+
+
+def looks() -> Any:
+    """Everything drawn and saved inside looks as it should."""
+    return rc_context(LOOKS)  # type: ignore[arg-type]
+
+
+def look(loss: str, losses: Sequence[str]) -> Look:
+    """A colour and a marker; both repeat, but not together before 70 losses."""
+    place = losses.index(loss)
+    return Look(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+
+
+def words(title: str, width: int = 30) -> str:
+    """A title as it can be drawn: printable, in one line, not too long."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in title).split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def sheet(height: float, width: float = COLUMN, *, arranged: bool = True) -> Figure:
+    """`arranged`: axes, legend and note make room for each other."""
+    return Figure(figsize=(width, height), layout="constrained" if arranged else None)
+
+
+def note(figure: Figure, text: str) -> None:
+    """Small grey letters in the lower left corner; the figure grows for them."""
+    lines = wrapped(text, figure.get_figwidth() - 0.08)
+    figure.set_figheight(figure.get_figheight() + (len(lines) + 0.5) * LINE)
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=SMALL, color=GREY, linespacing=1.1)
+
+
+def wrapped(text: str, width: float) -> list[str]:
+    """Lines of small letters, at most so many inches long."""
+    lines = [""]
+    for word in words(text, len(text)).split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and inches(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def inches(text: str) -> float:
+    """The length of small letters in a line."""
+    return float(TextPath((0, 0), text, size=SMALL).get_extents().width) / 72
+
+
+def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
+    """Above the axes, where it hides nothing, in two columns where they fit; the figure grows for it."""
+    handles, labels = zip(*entries, strict=True)
+    # a label that begins with _ would be left out
+    labels = tuple(f" {label}" if label.startswith("_") else label for label in labels)
+    columns = 2 if max(map(inches, labels)) < figure.get_figwidth() / 2 - 0.4 else 1
+    figure.set_figheight(figure.get_figheight() + -(-len(labels) // columns) * LINE)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        handlelength=1.8,
+        columnspacing=1.2,
+        labelspacing=0.25,
+        borderaxespad=0.2,
+    )
+
+
+def key(one: Look) -> Line2D:
+    """What stands for a loss in a legend."""
+    return Line2D([], [], color=one.colour, marker=one.marker)
+
+
+def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    files = [folder / f"{name}.{ending}" for ending in formats]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, ending in zip(files, formats, strict=True):
+            figure.savefig(file, format=ending, metadata=METADATA[ending])
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
+    return files

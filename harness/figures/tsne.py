@@ -1,0 +1,196 @@
+"""A t-SNE map of a run's test images, compact clusters enlarged at its corners (as in the paper's supplement)."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
+from PIL import Image, ImageOps
+
+from harness.figures import Asked, shown, style
+from harness.figures.groups import Group
+
+MOST = 2500  # images
+ENLARGED = 16  # of a cluster at most
+LEAST = 3  # images a cluster has
+DEFAULT = "group"  # the loss whose map is drawn, where there are several
+
+HEIGHT, CORNER, MARGIN = 5.0, 1.3, 0.04  # inches: of the map, the side of an enlarged cluster, the edge around
+TITLE = 0.25
+DPI = 300
+CLUSTERS = tuple(colour for colour in style.COLOURS if colour != style.WRONG)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Images around the middle of a class, and the corner they are enlarged in: right or left, upper or lower."""
+
+    label: int
+    rows: tuple[int, ...]
+    centre: tuple[float, float]
+    corner: tuple[bool, bool]
+
+
+def tsne(group: Group, asked: Asked) -> Iterator[tuple[str, Figure]]:
+    """One loss's: that of --loss, else the Group Loss's, else the first; from its run with the lowest seed."""
+    found, remark = shown.chosen(group, asked)
+    line = next((line for line in found if line.loss == DEFAULT), found[0])
+    some = shown.load(line.runs[0], asked)
+    rows = sample(some.labels.numpy(), MOST)
+    places = project(some.embeddings[rows].double().numpy())
+    labels = some.labels.numpy()[rows]
+    how = f"t-SNE of {len(rows)} of {len(some.labels)} test images, {len(set(labels.tolist()))} classes"
+    frames = "dashed: of another class than its cluster"
+    pictures = [Image.fromarray(some.picture(row)) for row in rows.tolist()]
+    title = style.words(some.run.title, 40)
+    yield (
+        f"tsne-{line.loss}",
+        draw(title, places, clusters(places, labels), labels, pictures, group.note([some.run], how, frames, remark)),
+    )
+
+
+def sample(labels: np.ndarray, most: int) -> np.ndarray:
+    """Rows of whole classes, in an order that is always the same, until `most` are full; of a class that alone would
+    fill half of them, the first."""
+    order = sorted(set(labels.tolist()))
+    random.Random(0).shuffle(order)
+    rows: list[int] = []
+    for label in order:
+        members = np.flatnonzero(labels == label)[: max(1, most // 2)]
+        if len(rows) + len(members) <= most:
+            rows += members.tolist()
+    return np.array(sorted(rows))
+
+
+def project(embeddings: np.ndarray) -> np.ndarray:
+    """(n, 2), the middle at 0, the longer side 1."""
+    from sklearn.manifold import TSNE  # slow to import
+
+    perplexity = min(30.0, (len(embeddings) - 1) / 3)
+    places = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(embeddings)
+    low, high = places.min(axis=0), places.max(axis=0)
+    return (places - (low + high) / 2) / (high - low).max()
+
+
+def clusters(places: np.ndarray, labels: np.ndarray) -> list[Cluster]:
+    """In each quarter of the map the class that lies most by itself: the largest share of its own among as many nearest
+    images as it has; among equals the one farthest out."""
+    best: dict[tuple[bool, bool], tuple[float, float, int, Cluster]] = {}
+    middle = np.median(places, axis=0)
+    for label in sorted(set(labels.tolist())):
+        own = labels == label
+        count = int(own.sum())
+        if count < LEAST:
+            continue
+        centre = np.median(places[own], axis=0)
+        away = np.linalg.norm(places - centre, axis=1)
+        nearest = np.argsort(away, kind="stable")[:count]
+        corner = (bool(centre[0] > middle[0]), bool(centre[1] > middle[1]))
+        rank = (-float(own[nearest].mean()), -float(np.abs(centre - middle).min()), label)
+        if corner not in best or rank < best[corner][:3]:
+            rows = tuple(nearest[:ENLARGED].tolist())
+            best[corner] = (*rank, Cluster(label, rows, (float(centre[0]), float(centre[1])), corner))
+    return [best[corner][3] for corner in sorted(best)]
+
+
+def draw(
+    title: str,
+    places: np.ndarray,
+    found: list[Cluster],
+    labels: np.ndarray,
+    pictures: list[Image.Image],
+    text: str,
+) -> Figure:
+    """One sheet of paper, measured in inches."""
+    figure = style.sheet(HEIGHT, style.PAGE, arranged=False)
+    style.note(figure, text)
+    total = figure.get_figheight()
+    paper = figure.add_axes((0, 0, 1, 1), xlim=(0, style.PAGE), ylim=(0, total))
+    paper.set_axis_off()
+    small = thumbnail(len(pictures))
+    middle = np.array([style.PAGE / 2, total - TITLE - (HEIGHT - TITLE) / 2])
+    spots = middle + spread_out(places, small)
+    bottom = total - HEIGHT
+    canvas = paste(pictures, spots - [0, bottom], small)
+    paper.imshow(canvas, extent=(0, style.PAGE, bottom, total), aspect="auto", zorder=0)
+    for number, one in enumerate(found):
+        enlarge(paper, one, CLUSTERS[number], spots, labels, pictures, small, (bottom, total))
+    paper.text(style.PAGE / 2, total - 0.05, title, ha="center", va="top", weight="bold")
+    return figure
+
+
+def thumbnail(count: int) -> float:
+    """Inches: so small that the images would cover the map about once."""
+    return min(0.4, max(0.09, 0.9 * HEIGHT / math.sqrt(count)))
+
+
+def spread_out(places: np.ndarray, small: float) -> np.ndarray:
+    """Inches from the middle of the paper: as large as it may be without an image outside or in one of the corners."""
+    wide, high = style.PAGE / 2 - MARGIN - small / 2, (HEIGHT - TITLE) / 2 - MARGIN - small / 2
+    scale = min(wide / np.abs(places[:, 0]).max(), high / np.abs(places[:, 1]).max())
+    free = [wide - CORNER - small / 2, high - CORNER - small / 2]
+    while (np.abs(places) * scale > free).all(axis=1).any():
+        scale *= 0.99
+    return places * scale
+
+
+def paste(pictures: list[Image.Image], spots: np.ndarray, small: float) -> np.ndarray:
+    """The map as one image, each picture with its middle at its spot, in inches from below."""
+    canvas = Image.new("RGB", (round(style.PAGE * DPI), round(HEIGHT * DPI)), "white")
+    for one, (x, y) in zip(pictures, (spots * DPI).tolist(), strict=True):
+        fitted = ImageOps.contain(one, (round(small * DPI), round(small * DPI)))
+        canvas.paste(fitted, (round(x - fitted.width / 2), round(canvas.height - y - fitted.height / 2)))
+    return np.asarray(canvas)
+
+
+def enlarge(
+    axes: Axes,
+    one: Cluster,
+    colour: str,
+    spots: np.ndarray,
+    labels: np.ndarray,
+    pictures: list[Image.Image],
+    small: float,
+    heights: tuple[float, float],
+) -> None:
+    """A cluster's images on a raster in their corner, a circle where they lie, and a line between the two."""
+    right, upper = one.corner
+    x = style.PAGE - CORNER - MARGIN if right else MARGIN
+    y = heights[1] - CORNER - MARGIN if upper else heights[0] + MARGIN
+    rows = list(one.rows)
+    side = math.ceil(math.sqrt(len(rows)))
+    cell = CORNER / side
+    axes.add_patch(Rectangle((x, y), CORNER, CORNER, facecolor="white", edgecolor=colour, linewidth=1, zorder=3))
+    for row, (column, level) in zip(rows, raster(spots[rows], side), strict=True):
+        width, height = pictures[row].size
+        w, h = (0.92 * cell * length / max(width, height) for length in (width, height))
+        corner = (x + (column + 0.5) * cell - w / 2, y + (level + 0.5) * cell - h / 2)
+        extent = (corner[0], corner[0] + w, corner[1], corner[1] + h)
+        axes.imshow(np.asarray(pictures[row]), extent=extent, aspect="auto", zorder=4)
+        if labels[row] != one.label:
+            frame = Rectangle(corner, w, h, fill=False, edgecolor=style.WRONG, linewidth=1.2, linestyle="--", zorder=5)
+            axes.add_patch(frame)
+    middle = spots[rows].mean(axis=0)
+    radius = float(np.linalg.norm(spots[rows] - middle, axis=1).max()) + small / 2
+    axes.add_patch(Circle((middle[0], middle[1]), radius, fill=False, edgecolor=colour, linewidth=1, zorder=2))
+    end = np.array([x if right else x + CORNER, y if upper else y + CORNER])
+    way = end - middle
+    start = middle + way / np.linalg.norm(way) * radius
+    axes.plot([start[0], end[0]], [start[1], end[1]], color=colour, linewidth=0.6, marker="", zorder=2)
+
+
+def raster(spots: np.ndarray, side: int) -> list[tuple[int, int]]:
+    """A cell of a side x side raster for each spot, no two in one, so that all lie as they lay: the least sum of
+    squared ways."""
+    from scipy.optimize import linear_sum_assignment
+
+    low, high = spots.min(axis=0), spots.max(axis=0)
+    scaled = (spots - low) / np.maximum(high - low, 1e-12) * (side - 1)
+    cells = [(column, level) for column in range(side) for level in range(side)]
+    ways = ((scaled[:, None] - np.array(cells)) ** 2).sum(axis=2)
+    _, taken = linear_sum_assignment(ways)
+    return [cells[number] for number in taken.tolist()]
