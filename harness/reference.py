@@ -1,16 +1,15 @@
 """The paper's published numbers, the setting they were measured in, and whom to cite: configs/reference, read."""
 
 import csv
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.spec import Result, Trial, unknown
+from harness.spec import Result, Trial
 
 PAPER = "elezi2020"
 
@@ -96,16 +95,10 @@ def _trained_on(trial: Trial) -> str:
     return "ImageNet" if imagenet else trial.weights
 
 
-def bibliography(keys: Iterable[str]) -> str:
-    """The BibTeX entries of the keys, in their order, each once."""
+def bibliography() -> str:
+    """Every BibTeX entry: LaTeX takes those that a table cites."""
     file = _folder() / "references.bib"
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    entries = {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),$.*?^\}$", text, re.MULTILINE | re.DOTALL)}
-    asked = list(dict.fromkeys(keys))
-    for key in asked:
-        if key not in entries:
-            raise unknown("BibTeX entry", key, entries)
-    return "\n\n".join(entries[key] for key in asked)
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def key_of(loss: str) -> str | None:

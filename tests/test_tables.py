@@ -13,6 +13,7 @@ import pytest
 from harness import plan, reference, tables
 from harness.spec import Result, UserError
 from harness.tables import measured, render
+from harness.tables.layout import letters
 from tests.test_spec import a_result, a_trial
 
 
@@ -69,7 +70,7 @@ def test_a_row_whose_epoch_was_chosen_on_test_classes_is_marked_even_where_all_a
     for form in (render.markdown, render.latex, render.html):
         text = form(tables.build([*leaked, *USUAL[2:]])[0])
         assert text.count("Its epoch was chosen on test classes.") == 1  # said once, and marked at both
-        assert text.count("[1]") == 3 or text.count(r"\[1\]") + text.count("[1]") == 3
+        assert text.replace("\\", "").count("[a]") == 3
     assert "test classes." not in "".join(tables.build(USUAL)[0].rows[0].notes)
 
 
@@ -187,15 +188,15 @@ def test_a_row_trained_otherwise_is_footnoted() -> None:
     odd = loss_row("proxy_nca", "Proxy-NCA", 0.9, epochs=50)
     (table,) = tables.build([*USUAL, odd])
     text = render.markdown(table)
-    assert "Proxy-NCA[1]" in text
-    assert rf"\[1\] Otherwise than the rest: epochs = 50, others {a_trial().epochs}." in text
+    assert "Proxy-NCA[a]" in text
+    assert rf"\[a\] Otherwise than the rest: epochs = 50, others {a_trial().epochs}." in text
     assert "Triplet[" not in text
 
 
 def test_baselines_seen_otherwise_and_losses_of_another_version_can_be_told_apart() -> None:
     other = replace(baseline(NETWORK, 0.3), trial=replace(baseline(NETWORK, 0.3).trial, resize=32, crop=32))
     text = render.markdown(tables.build([*USUAL, other])[0])
-    assert "Untrained network[1]" in text
+    assert "Untrained network[a]" in text
     assert "resize = 32, others 64; crop = 32, others 64" in text
     versions = [loss_row("group", "Mine", 0.5, loss_version=version) for version in ("abc", "def")]
     labels = [row.label for row in tables.build(versions)[0].rows]
@@ -237,7 +238,7 @@ def test_the_published_number_stands_beside_with_the_difference() -> None:
     assert cell(table, 0).difference == pytest.approx(-1.5)
     assert "**64.0** (65.5, -1.5)" in render.markdown(table)
     assert "43.0 (42.5, +0.5)" in render.markdown(table)
-    assert r"\scriptsize (65.5, $-$1.5)" in render.latex(table)
+    assert r"{\scriptsize (65.5, $-$1.5)}" in render.latex(table)
     assert "In brackets: the number published in Elezi et al., ECCV 2020" in table.caption
     assert all(not row.notes for row in table.rows)  # it is the paper's setting
 
@@ -365,7 +366,7 @@ def test_every_table_compiles_with_its_bibliography_and_nothing_sticks_out(tmp_p
     ]
     results.append(replace(pair[0], ensemble=2, members=tuple(one.id for one in pair)))
     built = [table for kind in tables.KINDS for table in tables.build(results, kind, published)]
-    assert [table.kind for table in built] == ["losses", "ensembles", "backbones", "search"]
+    assert [table.kind for table in built] == ["losses", "ensembles", "backbones", "search", "search", "search"]
     for name, text in render.render(built, "latex", standalone=True).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     for table in built:
@@ -388,7 +389,6 @@ def test_latex_comes_with_the_entries_it_cites() -> None:
     assert set(texts) == {"losses-paper-bn_inception.tex", "references.bib"}
     assert "@inproceedings{elezi2020group," in texts["references.bib"]
     assert "@inproceedings{schroff2015facenet," in texts["references.bib"]
-    assert "proxy" not in texts["references.bib"].lower()
 
 
 def test_csv_is_the_long_frame_with_the_papers_numbers() -> None:
@@ -410,6 +410,10 @@ def test_json_has_unrounded_numbers() -> None:
     assert first["mean"] == 0.64321
     assert first["published"] == pytest.approx(0.655)
     assert (first["dataset"], first["column"], first["seeds"]) == ("cub", "R@1", 1)
+
+
+def test_footnotes_are_lettered() -> None:
+    assert [letters(place) for place in (0, 1, 25, 26, 27, 52)] == ["a", "b", "z", "aa", "ab", "ba"]
 
 
 def test_half_width_needs_two_values() -> None:

@@ -150,16 +150,16 @@ def legend(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
 
 def budgets(groups: measured.Groups, results: Sequence[Result]) -> list[str]:
     """What each loss was given, on each dataset; equal budgets are said once."""
-    said = []
+    said: dict[str, list[str]] = {}
     for group, members in groups:
         spent = {
             first.title: budget.of(first.trial, results)
             for first in {one.trial.loss: one for one in members if one.trial.loss != BASELINE}.values()
         }
         if spent:
-            where = f" on {group}" if len(groups) > 1 else ""
-            said.append(f"Budget a loss{where}: {budget.describe(spent)}.")
-    return said
+            said.setdefault(budget.describe(spent), []).append(group)
+    where = {how: f" on {', '.join(on)}" if len(said) > 1 else "" for how, on in said.items()}
+    return [f"Budget a loss{where[how]}: {how}." for how in said]
 
 
 def of_backbones(results: Sequence[Result], protocol: str, published: Published) -> list[Table]:
@@ -193,27 +193,24 @@ def parameters(one: Result | None) -> Cell:
 
 
 def of_search(results: Sequence[Result], protocol: str, backbone: str) -> list[Table]:
-    """What each loss was given and what random search found with it, on validation classes."""
+    """What each loss was given and what random search found with it, on validation classes; a table a dataset."""
     _, select = budget.selection(protocol)
     names = ("trials", "final runs", "hours", "images seen", f"best {select}", f"expected best {select}", "values")
-    groups = measured.datasets(one for one in results if one.trial.loss != BASELINE and not one.ensemble)
-    columns = [Column(group, name, members[0].trial.dataset) for group, members in groups for name in names]
-    rows: dict[str, dict[str, list[Cell]]] = {}
-    for group, members in groups:
-        for _, same in measured.by(members, lambda one: one.trial.loss):
-            shown = [runs[0] for _, runs in measured.by(final(same), measured.order)] or same[:1]
-            for one in shown:
-                label = one.title + measured.distinction(one, shown)
-                rows.setdefault(label, {})[group] = [Cell(text) for text in searched(one, results)]
-    made = [
-        Row(label, tuple(cell for group, _ in groups for cell in found.get(group, [Cell()] * len(names))))
-        for label, found in sorted(rows.items())
-    ]
     caption = (
         f"Search on validation classes, by {select}; hours and images are those of search and final runs together. "
         "Expected best: mean and standard deviation of the best of n of these trials, over all ways to draw n of them."
     )
-    return [Table("search", protocol, backbone, tuple(columns), tuple(made), caption)] if made else []
+    tables = []
+    for group, members in measured.datasets(r for r in results if r.trial.loss != BASELINE and not r.ensemble):
+        rows = []
+        for _, same in measured.by(members, lambda one: one.trial.loss):
+            shown = [runs[0] for _, runs in measured.by(final(same), measured.order)] or same[:1]
+            for one in shown:
+                label = one.title + measured.distinction(one, shown)
+                rows.append(Row(label, tuple(Cell(text) for text in searched(one, results))))
+        columns = tuple(Column(group, name, members[0].trial.dataset) for name in names)
+        tables.append(Table("search", protocol, backbone, columns, tuple(rows), caption, group))
+    return tables
 
 
 def searched(one: Result, results: Sequence[Result]) -> Iterable[str]:

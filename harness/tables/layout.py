@@ -1,5 +1,6 @@
 """The nouns of a table: Table, Row, Column, Cell."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -47,6 +48,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     caption: str
+    dataset: str = ""  # of `search`: it has a table for each
 
     @property
     def title(self) -> str:
@@ -54,7 +56,8 @@ class Table:
 
     @property
     def slug(self) -> str:
-        return "-".join(filter(None, (self.kind, self.protocol, self.backbone))).replace("/", "-")
+        words = filter(None, (self.kind, self.dataset, self.protocol, self.backbone))
+        return re.sub(r"[^\w.-]+", "-", "-".join(words))
 
     @property
     def stub(self) -> str:
@@ -64,5 +67,10 @@ class Table:
     def footnotes(self) -> tuple[list[str], list[str]]:
         """A mark for each row that has notes, and the notes: rows of which the same is to be said share them."""
         texts = list(dict.fromkeys(" ".join(row.notes) for row in self.rows if row.notes))
-        marks = [f"[{texts.index(' '.join(row.notes)) + 1}]" if row.notes else "" for row in self.rows]
-        return marks, [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
+        marks = {text: f"[{letters(place)}]" for place, text in enumerate(texts)}
+        return [marks.get(" ".join(row.notes), "") for row in self.rows], [f"{marks[text]} {text}" for text in texts]
+
+
+def letters(place: int) -> str:
+    """a, b, ..., z, aa, ...: numbers are for citations."""
+    return (letters(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)

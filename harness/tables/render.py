@@ -23,9 +23,7 @@ def render(tables: Sequence[Table], form: str, *, standalone: bool = False) -> d
     if form == "latex":
         if standalone:
             texts = {name: document(text) for name, text in texts.items()}
-        texts[BIBLIOGRAPHY] = (
-            reference.bibliography(row.key for table in tables for row in table.rows if row.key) + "\n"
-        )
+        texts[BIBLIOGRAPHY] = reference.bibliography()
     return texts
 
 
@@ -138,8 +136,11 @@ def latex(table: Table) -> str:
     def text(cell: Cell) -> str:
         number = latex_escape(cell.text)
         number = rf"\textbf{{{number}}}" if cell.best else rf"\underline{{{number}}}" if cell.level else number
-        half, beside = extras(cell, "$\\pm$")
-        return number + half + (rf"\,{{\scriptsize{beside.replace('-', '$-$')}}}" if beside else "")
+        return number + extras(cell, "$\\pm$")[0]
+
+    def below(cell: Cell) -> str:
+        beside = extras(cell, "")[1].strip().replace("-", "$-$")
+        return rf"{{\scriptsize {beside}}}" if beside else ""
 
     marks, notes = table.footnotes()
     groups = [(group, len(list(same))) for group, same in groupby(table.columns, key=lambda column: column.group)]
@@ -157,6 +158,8 @@ def latex(table: Table) -> str:
             mark = marks[table.rows.index(row)]
             label = latex_escape(row.label) + (rf"~\cite{{{row.key}}}" if row.key else "")
             rows.append(" & ".join([label + (f"$^{{{mark}}}$" if mark else ""), *map(text, row.cells)]) + r" \\")
+            if any(cell.published for cell in row.cells):  # beside would be too wide
+                rows.append(" & ".join([r"\quad{\scriptsize published, difference}", *map(below, row.cells)]) + r" \\")
     title = f"{table.kind.capitalize()}, protocol {table.protocol}" + (f", {table.backbone}" if table.backbone else "")
     caption = " ".join(latex_escape(part) for part in (f"{title}.", table.caption, *notes)).replace("±", r"$\pm$")
     lines = [
@@ -182,7 +185,8 @@ def latex(table: Table) -> str:
 def document(body: str) -> str:
     """A LaTeX document of its own: pdflatex, bibtex, pdflatex twice."""
     cited = [r"\bibliographystyle{plain}", r"\bibliography{references}"] if r"\cite{" in body else []
-    packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", "[margin=2cm]{geometry}"]
+    geometry = "[margin=2cm,landscape]{geometry}" if body.count(r"\cmidrule") > 1 else "[margin=2cm]{geometry}"
+    packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", geometry]
     lines = [
         r"\documentclass{article}",
         *(rf"\usepackage{package}" for package in packages),
