@@ -70,7 +70,11 @@ def describe(spent: Mapping[str, Budget]) -> str:
     """In words, of several losses: one number where they had the same, else from the least to the most."""
     budgets = list(spent.values())
     most = max(len(one.scores) for one in budgets)
-    trials = f"{span([len(one.scores) for one in budgets])} trials of random search" if most else "no random search"
+    trials = (
+        f"{span([len(one.scores) for one in budgets])} trials of random search"
+        if most
+        else "no random search (the protocol's values)"
+    )
     runs = span([len(one.final) for one in budgets])
     (_, unit), *_ = [one.hours for one in budgets]
     said = [

@@ -1,12 +1,11 @@
 """Stored results and the paper's numbers as tables in the paper's layout; render.py writes them. Imports neither torch
 nor ray."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from harness import budget, plan, reference
-from harness.config import TUNABLE
 from harness.plan import BASELINE
 from harness.spec import Result, unknown
 from harness.tables import measured
@@ -228,13 +227,11 @@ def searched(one: Result, results: Sequence[Result]) -> Iterable[str]:
         ", ".join(f"n={n}: {100 * mean:.1f} ± {100 * spread:.1f}" for n, mean, spread in (curve[i] for i in some))
         or "-"
     )
-    yield values(one) if one.trial.fold == "test" else "-"
+    yield values(one, spent.search) if one.trial.fold == "test" else "-"
 
 
-def values(result: Result) -> str:
-    """What search may have chosen."""
-    chosen: Mapping[str, object] = {
-        **{name: getattr(result.trial, name) for name in TUNABLE},
-        **result.trial.knobs,
-    }
-    return ", ".join(f"{name} = {plan.written(value)}" for name, value in chosen.items())
+def values(result: Result, trials: Sequence[Result]) -> str:
+    """What search has chosen: of the rates and knobs those that varied in it, or all where there was none."""
+    mine = plan.values_of(result.trial)
+    varied = [name for name in mine if len({repr(plan.values_of(one.trial).get(name)) for one in trials}) > 1]
+    return ", ".join(f"{name} = {plan.written(mine[name])}" for name in varied or mine)

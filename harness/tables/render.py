@@ -2,6 +2,7 @@
 
 import html as escaping
 import json
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -117,7 +118,7 @@ def markdown(table: Table) -> str:
         headers=[table.stub, *map(escape_markdown, heads)],
         tablefmt="pipe",
         disable_numparse=True,
-        colalign=["left"] + ["right"] * len(heads),
+        colalign=["left", *("left" if column.name == "values" else "right" for column in table.columns)],
     )
     about = "" if several or not groups else f"{groups[0]} · "
     title = f"### {escape_markdown(about + table.title)}"
@@ -227,7 +228,8 @@ def html(table: Table) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text.replace("\n", " "))
+    """An underscore inside a word needs no escape, and a name is easier to read without."""
+    return re.sub(r"[\\`*{}\[\]<>|#]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text.replace("\n", " "))
 
 
 _LATEX = {
