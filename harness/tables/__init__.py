@@ -123,7 +123,7 @@ def number(one: reference.Published) -> str:
     """As printed, but for parameters, which are long."""
     if one.value is None:
         return "-"
-    return f"{int(one.value):,}" if one.metric == "Params" else one.text
+    return f"{int(one.value):,}" if one.metric == measured.PARAMETERS else one.text
 
 
 def legend(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
@@ -167,28 +167,18 @@ def of_backbones(results: Sequence[Result], protocol: str, published: Published)
     if not shown:
         return []
     groups = measured.datasets(shown)
-    names = ("Params", "R@1", "NMI")
+    names = (measured.PARAMETERS, "R@1", "NMI")
     columns = tuple(Column(group, name, members[0].trial.dataset) for group, members in groups for name in names)
     rows: list[Row] = []
     for backbone in sorted({one.trial.backbone for one in shown}):
         mine = [(group, [one for one in members if one.trial.backbone == backbone]) for group, members in groups]
         found = measured.rows([part for part in mine if part[1]], columns, beside=published == "beside")
-        sizes = {(group, one.title): one for group, members in mine for one in members}
-        for row in found:
-            cells = [
-                parameters(sizes.get((column.group, row.label.partition(" (")[0]))) if column.name == "Params" else cell
-                for column, cell in zip(columns, row.cells, strict=True)
-            ]
-            rows.append(replace(row, label=f"{row.label}, {backbone}", cells=tuple(cells)))
+        rows += [replace(row, label=f"{row.label}, {backbone}") for row in found]
     rows = measured.marked(rows)
     printed = published_rows("backbones", columns) if published == "rows" else []
     if printed:
         rows = [replace(row, section="Measured here") for row in rows]
     return [Table("backbones", protocol, "", columns, (*printed, *rows), " ".join(legend(rows, columns)))]
-
-
-def parameters(one: Result | None) -> Cell:
-    return Cell(f"{one.parameters:,}") if one else Cell()
 
 
 def of_search(results: Sequence[Result], protocol: str, backbone: str) -> list[Table]:

@@ -16,6 +16,7 @@ from harness.tables.layout import Cell, Column, Row
 PIXELS = plan.PIXELS["backbone"]
 LOOKS = ("resize", "aspect", "crop")  # what raw pixels are made of
 PAPERS = ("cub", "cars", "sop")  # the order of the paper; other datasets follow by name
+PARAMETERS = "Params"  # a column that is no metric
 SIGNIFICANT = 0.05  # means whose difference has a larger p are not told apart
 
 Groups = Sequence[tuple[str, list[Result]]]  # column groups: a dataset's title and its results
@@ -72,6 +73,8 @@ def rows(groups: Groups, columns: Sequence[Column], *, beside: bool) -> list[Row
 
 def cell(same: Sequence[Result], column: Column, *, beside: bool) -> Cell:
     """The seeds of one configuration on one dataset."""
+    if column.name == PARAMETERS and same:
+        return Cell(f"{same[0].parameters:,}")
     values = tuple(one.metrics[column.name] for one in same if column.name in one.metrics)
     if not values:
         return Cell()

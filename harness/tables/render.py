@@ -10,6 +10,7 @@ from harness import reference
 from harness.spec import Result
 from harness.store import frame
 from harness.tables.layout import Cell, Row, Table
+from harness.tables.measured import PARAMETERS
 
 ENDINGS = {"markdown": "md", "latex": "tex", "html": "html"}
 BIBLIOGRAPHY = "references.bib"
@@ -42,7 +43,7 @@ def csv(results: Iterable[Result], metrics: Sequence[str] = ()) -> str:
             "dataset": one.dataset,
             "loss": one.loss,
             "metric": one.metric,
-            "value": one.value if one.metric == "Params" else one.value / 100,
+            "value": one.value if one.metric == PARAMETERS else one.value / 100,
         }
         for one in reference.published()
         if one.dataset in datasets and one.value is not None and one.table != "text"
