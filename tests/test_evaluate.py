@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
-from harness import clustering, evaluate
+from harness import clustering, evaluate, neighbours
 
 
 def random_points(seed: int = 0, n: int = 60, classes: int = 9) -> tuple[Tensor, Tensor]:
@@ -49,8 +49,8 @@ def test_retrieval_equals_the_slow_loops_whatever_the_tile(
     seed: int, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = random_points(seed)
-    monkeypatch.setitem(evaluate.TILE, "cpu", entries)
-    monkeypatch.setattr(evaluate, "GROUP", 1 + seed)  # groups also where there are few neighbours
+    monkeypatch.setitem(neighbours.TILE, "cpu", entries)
+    monkeypatch.setattr(neighbours, "GROUP", 1 + seed)  # groups also where there are few neighbours
     found = evaluate.recall_at_k(x, y, (1, 2, 4, 8))
     assert found == {k: pytest.approx(slow_recall(x, y, k), abs=1e-12) for k in (1, 2, 4, 8)}
     average, precision = slow_map_at_r(x, y)
@@ -181,7 +181,7 @@ def test_the_largest_of_a_row_are_kept_tile_by_tile(k: int, rising: bool) -> Non
     if rising:
         whole = whole.sort(dim=1).values
     for width in (7, 100, 640, 1003):
-        best = evaluate.Best.none(6, k, whole)
+        best = neighbours.Best.none(6, k, whole)
         for begin in range(0, 1003, width):
             best.merge(whole[:, begin : begin + width], begin)
         expected = whole.topk(k, dim=1)
@@ -192,17 +192,17 @@ def test_the_largest_of_a_row_are_kept_tile_by_tile(k: int, rising: bool) -> Non
 
 def test_a_tile_fits_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(1, 4)
-    assert evaluate.side(x) == 2048
+    assert neighbours.side(x) == 2048
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_AVPHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}[name])
-    assert 0.9 < 4 * evaluate.side(x) ** 2 / (4096 * 100 / 8) <= 1
+    assert 0.9 < 4 * neighbours.side(x) ** 2 / (4096 * 100 / 8) <= 1
     monkeypatch.setattr("os.sysconf", lambda name: 0)
-    assert evaluate.side(x) == 1
+    assert neighbours.side(x) == 1
 
 
 def test_a_tile_that_serves_rows_and_columns_gives_each_query_its_own_nearest() -> None:
     """Far from the origin, in tiles of 7: the closeness is minus half the squared distance, whoever asks."""
     x = random_points(2, n=40)[0] + 5
-    tiles = replace(evaluate.Tiles.of(x, x), side=7)
+    tiles = replace(neighbours.Tiles.of(x, x), side=7)
     apart = torch.cdist(x.double(), x.double()).square() / -2
     apart.fill_diagonal_(-math.inf)
     for rows, values, columns in tiles.mutual(3):

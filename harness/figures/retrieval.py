@@ -10,10 +10,10 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness import evaluate
 from harness.figures import Asked, shown, style
 from harness.figures.groups import Group
 from harness.figures.shown import Shown
+from harness.neighbours import rank_all
 from harness.spec import UserError
 
 NEIGHBOURS = 4
@@ -75,7 +75,7 @@ def neighbours(some: Shown, query: int, count: int = NEIGHBOURS) -> Found:
     else:
         places, itself = (~some.queries).nonzero().flatten(), None
         most = len(places)
-    ranked = evaluate.rank_all(some.embeddings[query], some.embeddings[places], itself)[: min(count, most)]
+    ranked = rank_all(some.embeddings[query], some.embeddings[places], itself)[: min(count, most)]
     nearest = places[ranked].tolist()
     return Found(query, tuple(nearest), tuple(bool(some.labels[one] == some.labels[query]) for one in nearest))
 
