@@ -32,6 +32,9 @@ SHOWS = {
     "ensemble": "Recall@1 on test classes of ensembles by the number of networks joined.",
 }
 
+SHARP = 2  # pixels of a figure to one of the page
+COLUMN = 520  # of the page's pixels: of two columns of figures each is so wide
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -101,9 +104,9 @@ def summary(results: Sequence[Result]) -> str:
         values = sorted({getattr(result.trial, one) for result in results} - {measured.PIXELS})
         if values:
             said.append(f"{name}: {', '.join(map(measured.title, values) if one == 'dataset' else values)}.")
-    finished = sorted(str(one.provenance["finished"]) for one in results if one.provenance.get("finished"))
-    if finished:
-        said.append(f"Finished between {finished[0]} and {finished[-1]}.")
+    days = sorted({str(one.provenance["finished"])[:10] for one in results if one.provenance.get("finished")})
+    if days:
+        said.append(f"Measured from {days[0]} to {days[-1]}." if len(days) > 1 else f"Measured on {days[0]}.")
     return " ".join([*said, f"Written by harness {harness.__version__}."])
 
 
@@ -126,15 +129,17 @@ def section(table: tables.Table) -> str:
 
 
 def figures(pictures: Sequence[Picture], lacking: Sequence[Lacking]) -> str:
-    shown = "".join(map(figure, pictures))
+    shown = f'<div class="figures">\n{"".join(map(figure, pictures))}</div>\n' if pictures else ""
     rest = "".join(f"<li><b>{escape(one.figure)}</b>: {escape(one.why)}</li>\n" for one in lacking)
     return shown + (f"<h3>Not drawn, for lack of results</h3>\n<ul>\n{rest}</ul>\n" if rest else "")
 
 
 def figure(one: Picture) -> str:
     said = f"{one.of}. {SHOWS[one.figure]}"
+    width, height = (int.from_bytes(one.png[start : start + 4]) // SHARP for start in (16, 20))  # as a PNG begins
+    wide = ' class="wide"' if width > COLUMN else ""
     return (
-        f'<figure>\n<img src="data:image/png;base64,{base64.b64encode(one.png).decode()}" '
-        f'alt="{escape(f"{one.figure}: {said}")}">\n'
+        f'<figure{wide}>\n<img width="{width}" height="{height}" alt="{escape(f"{one.figure}: {said}")}" '
+        f'src="data:image/png;base64,{base64.b64encode(one.png).decode()}">\n'
         f"<figcaption><b>{escape(one.figure)}</b> · {escape(said)}</figcaption>\n</figure>\n"
     )

@@ -12,7 +12,7 @@ from harness.tables import Table, final, measured
 
 def notes(results: Sequence[Result], built: Iterable[Table]) -> str:
     """General rules, then what these results kept of them."""
-    trained = [one for one in results if one.trial.loss != plan.BASELINE]
+    trained = [one for one in results if one.trial.loss != plan.BASELINE and not one.ensemble]
     parts = [paragraphs(RULES)]
     for protocol, members in measured.by(trained, lambda one: one.trial.protocol):
         parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members))]
@@ -25,12 +25,12 @@ def notes(results: Sequence[Result], built: Iterable[Table]) -> str:
 
 
 RULES = (
-    "Classes are split, never images: the first half trains, the second tests. Search sees only validation classes, "
+    "Classes are split, never images: one half trains, the other tests. Search sees only validation classes, "
     "which are held out of the training half; final runs train on the whole of that half and are measured on test "
     "classes.",
-    "Every loss of one run has the same network, images, batches, epochs and number of search trials; a row that has "
-    "not is footnoted. Raw pixels and the untrained network are measured beside the losses: a loss that does not beat "
-    "both has not learned a metric.",
+    "Every loss of one run has the same network, images, batches, epochs and number of search trials. A row that was "
+    "trained otherwise than the rest is footnoted, and under each table stands what each loss was given. Raw "
+    "pixels and the untrained network are measured too: a loss that does not beat both has not learned a metric.",
 )
 
 
@@ -59,24 +59,26 @@ def of_dataset(group: str, results: Sequence[Result]) -> Iterable[str]:
     """The settings that fairness wants equal, as the final runs have them."""
     networks = measured.by(results, lambda one: one.trial.backbone)
     for backbone, members in networks:
-        counts = {name: Counter(plan.written(getattr(one.trial, name)) for one in members) for name in plan.SHARED}
+        counts = {
+            name: Counter(plan.written(getattr(one.trial, name)) or "none" for one in members) for name in plan.SHARED
+        }
         alike = [f"{name} = {next(iter(found))}" for name, found in counts.items() if len(found) == 1]
         yield f"{group}, {backbone}: all {len(members):,} final runs share {', '.join(alike)}."
         unlike = [
-            f"{name} = {' | '.join(f'{value} ({count:,} runs)' for value, count in found.most_common())}"
+            f"{name} = {' | '.join(f'{value} ({count:,})' for value, count in found.most_common())}"
             for name, found in counts.items()
             if len(found) > 1
         ]
         if unlike:
-            yield f"{group}, {backbone}: they differ in {'; '.join(unlike)}."
+            yield f"{group}, {backbone}: they differ, with so many runs each, in {'; '.join(unlike)}."
     recipes = sorted({str(one.conventions["NMI"]) for one in results if "NMI" in one.conventions})
     if recipes:
-        yield f"{group}: NMI is that of {' | '.join(recipes)}."
+        yield f"{group}: NMI by {' | '.join(recipes)}."
 
 
 def on_test_classes(results: Sequence[Result]) -> Iterable[str]:
     """Runs whose epoch was, and rows among which a reader would choose."""
-    tests = [one for one in final(results) if not one.ensemble]
+    tests = final(results)
     chosen = Counter(f"{one.title} on {one.trial.dataset}" for one in tests if one.trial.checkpoint == "best-test")
     if chosen:
         losses = ", ".join(f"{what} ({count:,})" for what, count in sorted(chosen.items()))

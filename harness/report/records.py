@@ -7,16 +7,20 @@ from html import escape
 
 from harness import config, plan
 from harness.spec import Protocol, Result
-from harness.tables import metric_order
+from harness.tables import measured, metric_order
 
-HEADS = ("id", "loss", "title", "dataset", "fold", "seed", "protocol", "backbone")
+WORDS = ("id", "loss", "title", "dataset", "protocol", "backbone", "fold", "chosen on")
+NUMBERS = ("seed", "seconds", "parameters")
+COMMAND = "command that makes it again"
 
 
 def runs(results: Sequence[Result]) -> str:
     """All of them as one compact table that opens on request: there may be thousands."""
     metrics = sorted({name for one in results for name in one.metrics}, key=metric_order)
-    last = ("seconds", "parameters", "chosen on", "command that makes it again")
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*HEADS, *metrics, *last))
+    heads = "".join(
+        f'<th scope="col" class="{"number" if name in (*NUMBERS, *metrics) else "left"}">{escape(name)}</th>'
+        for name in (*WORDS, *NUMBERS, *metrics, COMMAND)
+    )
     ordered = sorted(
         results, key=lambda one: (one.trial.dataset, one.trial.loss, one.trial.fold != "test", one.trial.seed)
     )
@@ -35,13 +39,12 @@ def runs(results: Sequence[Result]) -> str:
 
 def row(one: Result, metrics: Iterable[str], protocol: Protocol | None) -> str:
     trial = one.trial
-    joined = f", {one.ensemble}-ensemble" if one.ensemble else ""
-    words = (trial.loss, one.title + joined, trial.dataset, trial.fold)
-    cells = [f'<th scope="row"><code>{escape(one.id)}</code></th>', *map(text, words), number(trial.seed)]
-    cells += [text(trial.protocol), text(trial.backbone)]
+    chosen = "test classes" if trial.checkpoint == "best-test" else "-"
+    cells = [f'<th scope="row"><code>{escape(one.id)}</code></th>', text(trial.loss)]
+    cells.append(f'<td class="left title">{escape(measured.label_of(one))}</td>')
+    cells += map(text, (trial.dataset, trial.protocol, trial.backbone, trial.fold, chosen))
+    cells += [number(trial.seed), number(one.seconds["total"], ",.1f"), number(one.parameters, ",")]
     cells += [number(100 * one.metrics[name], ".2f") if name in one.metrics else "<td>-</td>" for name in metrics]
-    cells += [number(one.seconds["total"], ",.1f"), number(one.parameters, ",")]
-    cells.append(text("test classes" if trial.checkpoint == "best-test" else "-"))
     command = plan.command(one, protocol) if protocol else f"its protocol {trial.protocol} is not in configs/protocols"
     return f'<tr>{"".join(cells)}<td class="left"><code>{escape(command)}</code></td></tr>'
 
@@ -65,7 +68,7 @@ def provenance(results: Sequence[Result]) -> str:
         for what, found in counts.items()
         for value, count in sorted(found.items())
     )
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("what", "which", "results"))
+    heads = '<th scope="col">what</th><th scope="col" class="words">which</th><th scope="col">results</th>'
     return (
         '<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="Provenance">\n<table>\n'
         f"<thead>\n<tr>{heads}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n"

@@ -202,21 +202,23 @@ def html(table: Table) -> str:
 
 
 def html_table(table: Table) -> str:
-    """`data-value` is what a column is sorted by."""
+    """`data-value` is what a column is sorted by; cells of class `words` hold text that may be broken into lines."""
 
     def cell(one: Cell) -> str:
         text = escaping.escape(one.text)
         text = f"<b>{text}</b>" if one.best else f"<u>{text}</u>" if one.level else text
         half, beside = extras(one, " ± ")
         number = sort_value(one)
-        value = "" if number is None else f' data-value="{number:.9g}"'
-        return f"<td{value}>{text}{half}{f'<small>{escaping.escape(beside)}</small>' if beside else ''}</td>"
+        kind = f' data-value="{number:.9g}"' if number is not None else ' class="words"' if words(one) else ""
+        return f"<td{kind}>{text}{half}{f'<small>{escaping.escape(beside)}</small>' if beside else ''}</td>"
 
     marks, _ = table.footnotes()
     groups = [(group, len(list(same))) for group, same in groupby(table.columns, key=lambda column: column.group)]
     heads = "".join(f'<th scope="colgroup" colspan="{count}">{escaping.escape(group)}</th>' for group, count in groups)
-    names = "".join(
-        f'<th scope="col">{escaping.escape(name)}</th>' for name in (table.stub, *(c.name for c in table.columns))
+    wordy = [any(words(row.cells[place]) for row in table.rows) for place in range(len(table.columns))]
+    names = f'<th scope="col">{table.stub}</th>' + "".join(
+        f'<th scope="col" class="{"words" if text else "number"}">{escaping.escape(column.name)}</th>'
+        for column, text in zip(table.columns, wordy, strict=True)
     )
     rows = "\n".join(
         f'<tr><th scope="row">{escaping.escape(row.label + mark)}'
@@ -242,6 +244,10 @@ def sort_value(cell: Cell) -> float | None:
         return 100 * cell.mean
     found = re.match(r"(?:under )?(\d[\d,]*(?:\.\d+)?)", cell.text)
     return float(found[1].replace(",", "")) if found else None
+
+
+def words(cell: Cell) -> bool:
+    return sort_value(cell) is None and cell.text != "-"
 
 
 def escape_markdown(text: str) -> str:
