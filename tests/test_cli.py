@@ -543,15 +543,15 @@ def test_light_commands_import_neither_torch_nor_ray_nor_scipy(small: Path, harn
         "heavy = {{'torch', 'ray', 'timm', 'scipy', 'sklearn', 'matplotlib'}} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    light = (["--help"], ["run", "--help"], ["figures", "--help"], ["tables"], ["ls", "runs"], ["ls", "datasets"])
-    for arguments in light:
+    helps = (["--help"], ["run", "--help"], ["figures", "--help"], ["report", "--help"])
+    for arguments in (*helps, ["tables"], ["ls", "runs"], ["ls", "datasets"]):
         environment = {**os.environ, "HARNESS_RESULTS": str(tmp_path / "results")}
         subprocess.run([sys.executable, "-c", code.format(arguments=arguments)], check=True, env=environment)
 
 
 def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
-    light = ["spec", "listing", "config", "reference", "plan", "budget", "store", "tables", "figures"]
+    light = ["spec", "listing", "config", "reference", "plan", "budget", "store", "tables", "figures", "report"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
     heavy += ["backbones", "clustering", "neighbours", "evaluate", "provenance"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]

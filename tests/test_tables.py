@@ -416,6 +416,20 @@ def test_footnotes_are_lettered() -> None:
     assert [letters(place) for place in (0, 1, 25, 26, 27, 52)] == ["a", "b", "z", "aa", "ab", "ba"]
 
 
+def test_a_column_of_html_is_sorted_by_its_numbers_in_one_unit() -> None:
+    """The paper's rows are printed in percent, ours are stored as fractions; parameters and hours are text."""
+    ours, printed = tables.Cell("64.3", 0.64321), tables.Cell("65.5")
+    assert [render.sort_value(one) for one in (ours, printed)] == [pytest.approx(64.321), 65.5]
+    texts = {"7,056,356": 7056356.0, "2.5 CPU-hours": 2.5, "under 0.01 GPU-hours": 0.01, "12": 12.0}
+    assert {text: render.sort_value(tables.Cell(text)) for text in texts} == texts
+    for text in ("-", "n=1: 25.0 ± 11.2", "margin = 0.4"):
+        assert render.sort_value(tables.Cell(text)) is None
+    text = render.html(tables.build([cub("group", 0.64)], published="rows")[0])
+    assert '<td data-value="65.5">65.5</td>' in text
+    assert '<td data-value="64"><b>64.0</b></td>' in text
+    assert "<td>-</td>" in text
+
+
 def test_half_width_needs_two_values() -> None:
     assert measured.half_width([0.5]) is None
     # two values: 12.706 (97.5 % of t with one degree of freedom) times half their distance

@@ -7,7 +7,9 @@ import typer
 from typer.exceptions import TyperException
 
 import harness
-from harness.cli import check, data, figures, kept, run, stored  # noqa: F401  (importing them registers their commands)
+
+# importing them registers their commands
+from harness.cli import check, data, figures, kept, report, run, stored  # noqa: F401
 from harness.cli.app import app
 from harness.spec import UserError, unknown
 

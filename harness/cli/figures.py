@@ -1,11 +1,11 @@
 """`harness figures`: the paper's figures from what is stored."""
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,10 @@ from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, S
 from harness.cli.data import bar
 from harness.spec import UserError, unknown
 from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.figures import Asked
+    from harness.storage import Storage
 
 
 @app.command(epilog="Example: harness figures retrieval tsne --dataset emoji --queries worst --out paper/figures")
@@ -61,16 +65,7 @@ def figures(
         report(problems)
         raise UserError(f"no results in {results}; make some with: harness run")
     lacking: dict[str, list[UserError]] = {}
-    with ExitStack() as stack:
-
-        @cache
-        def cache_bar(total: int) -> Callable[[int, int | None], None]:
-            """Shown only where the images have to be decoded first."""
-            return stack.enter_context(bar("image cache", total))
-
-        asked = figures.Asked(
-            storage_of(storage, where), data_root, queries, loss, lambda done, total: cache_bar(total)(done, total)
-        )
+    with asking(storage_of(storage, where), data_root, queries, loss) as asked:
         for name in names or figures.FIGURES:
             drawn = 0
             for group in groups:
@@ -88,3 +83,19 @@ def figures(
     report(problems)
     if lacking:
         raise typer.Exit(2)
+
+
+@contextmanager
+def asking(
+    storage: "Storage", data_root: Path, queries: str = "random:0", loss: str | None = None
+) -> Iterator["Asked"]:
+    """What pictures need; a bar is shown only where images have to be decoded first."""
+    from harness.figures import Asked
+
+    with ExitStack() as stack:
+
+        @cache
+        def cache_bar(total: int) -> Callable[[int, int | None], None]:
+            return stack.enter_context(bar("image cache", total))
+
+        yield Asked(storage, data_root, queries, loss, lambda done, total: cache_bar(total)(done, total))

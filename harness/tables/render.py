@@ -202,30 +202,57 @@ def document(body: str) -> str:
 
 
 def html(table: Table) -> str:
-    """A table element; `data-value` is what a column is sorted by."""
+    """A table element, and what is said of it."""
+    return html_table(table) + html_notes(table)
+
+
+def html_table(table: Table) -> str:
+    """`data-value` is what a column is sorted by; cells of class `words` hold text that may be broken into lines."""
 
     def cell(one: Cell) -> str:
         text = escaping.escape(one.text)
         text = f"<b>{text}</b>" if one.best else f"<u>{text}</u>" if one.level else text
         half, beside = extras(one, " ± ")
-        value = "" if one.mean is None else f' data-value="{one.mean:.9f}"'
-        return f"<td{value}>{text}{half}{f'<small>{escaping.escape(beside)}</small>' if beside else ''}</td>"
+        number = sort_value(one)
+        kind = f' data-value="{number:.9g}"' if number is not None else ' class="words"' if words(one) else ""
+        return f"<td{kind}>{text}{half}{f'<small>{escaping.escape(beside)}</small>' if beside else ''}</td>"
 
-    marks, notes = table.footnotes()
+    marks, _ = table.footnotes()
     groups = [(group, len(list(same))) for group, same in groupby(table.columns, key=lambda column: column.group)]
-    heads = "".join(f'<th colspan="{count}">{escaping.escape(group)}</th>' for group, count in groups)
-    names = "".join(f"<th>{escaping.escape(name)}</th>" for name in (table.stub, *(c.name for c in table.columns)))
+    heads = "".join(f'<th scope="colgroup" colspan="{count}">{escaping.escape(group)}</th>' for group, count in groups)
+    wordy = [any(words(row.cells[place]) for row in table.rows) for place in range(len(table.columns))]
+    names = f'<th scope="col">{table.stub}</th>' + "".join(
+        f'<th scope="col" class="{"words" if text else "number"}">{escaping.escape(column.name)}</th>'
+        for column, text in zip(table.columns, wordy, strict=True)
+    )
     rows = "\n".join(
-        f"<tr><th>{escaping.escape(row.label + mark)}"
+        f'<tr><th scope="row">{escaping.escape(row.label + mark)}'
         + (f"<small> {escaping.escape(row.section)}</small>" if row.section else "")
         + f"</th>{''.join(map(cell, row.cells))}</tr>"
         for row, mark in zip(table.rows, marks, strict=True)
     )
-    said = "".join(f"<p>{escaping.escape(text)}</p>\n" for text in (table.caption, *notes))
     return (
-        f"<table>\n<caption>{escaping.escape(table.title)}</caption>\n<thead>\n<tr><th></th>{heads}</tr>\n"
-        f'<tr class="names">{names}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n{said}'
+        f"<table>\n<caption>{escaping.escape(table.title)}</caption>\n<thead>\n<tr><td></td>{heads}</tr>\n"
+        f'<tr class="names">{names}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n'
     )
+
+
+def html_notes(table: Table) -> str:
+    """The caption and the footnotes, a paragraph each."""
+    _, notes = table.footnotes()
+    return "".join(f"<p>{escaping.escape(text)}</p>\n" for text in (table.caption, *notes))
+
+
+def sort_value(cell: Cell) -> float | None:
+    """The number a cell's text begins with, unrounded where it is a mean: 65.5, 7,056,356, 2.5 CPU-hours."""
+    if cell.mean is not None:
+        return 100 * cell.mean
+    found = re.match(r"(?:under )?(\d[\d,]*(?:\.\d+)?)", cell.text)
+    return float(found[1].replace(",", "")) if found else None
+
+
+def words(cell: Cell) -> bool:
+    return sort_value(cell) is None and cell.text != "-"
 
 
 def escape_markdown(text: str) -> str:

@@ -1,0 +1,313 @@
+"""The report: one file, nothing loaded, everything escaped; and in a real browser: it sorts, and nothing else runs."""
+
+import base64
+import hashlib
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import figures, report
+from harness.spec import Result
+from harness.store import Store
+from tests.conftest import Harness
+from tests.test_tables import USUAL, cub, loss_row
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+SCRIPT = "<script>alert(1)</script>"
+IMAGE = '"><img src=x onerror="alert(2)">'
+LATEX = r"50% of_{a} & #1 $\frac{x}$ ~^\ "
+LONG = "Ünïcödé 漢字 " + "長" * 80
+HOSTILE = [
+    loss_row("group", SCRIPT, 0.7),
+    loss_row("triplet", IMAGE, 0.6),
+    loss_row("angular", LATEX, 0.5),
+    loss_row("margin", LONG, 0.4),
+]
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] not in ("style", "script"):
+            self.text += data
+
+    def of(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+def a_png(width: int = 1020, height: int = 600) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + width.to_bytes(4) + height.to_bytes(4)
+
+
+# --- the text ---
+
+
+def test_the_page_loads_nothing_and_only_its_own_script_may_run() -> None:
+    text = report.build(USUAL, [report.Picture("cost", "emoji", a_png())])
+    page = Elements(text)
+    loaded = [a[name] for _, a in page.tags for name in ("src", "href", "srcset", "data", "action") if name in a]
+    assert loaded
+    assert all(str(one).startswith(("#", "data:image/png;base64,")) for one in loaded)
+    assert not page.of("link")
+    assert not re.search(r"@import|url\(", text)
+    assert "://" not in text
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [a["content"] for a in page.of("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith(
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+    )
+
+
+def test_its_parts_come_in_order_and_tell_what_is_in_them() -> None:
+    text = report.build([*USUAL, loss_row("group", "Group Loss", 0.4, fold="val0")])
+    page = Elements(text)
+    names = ["tables", "figures", "search", "runs", "provenance", "fairness"]
+    assert [a["id"] for a in page.of("section")] == names
+    assert [a["href"] for a in page.of("a")] == [f"#{name}" for name in names]
+    assert "5 results: 2 final runs on test classes, 2 baselines, 1 runs on validation classes." in page.text
+    assert "2 losses: Group Loss, Triplet. Datasets: Emoji. Protocols: quick." in page.text
+    assert page.text.index("search · quick") > page.text.index("losses · quick")
+
+
+def test_whatever_results_hold_is_text() -> None:
+    changes = {"protocol": IMAGE, "backbone": SCRIPT, "weights": IMAGE, "fingerprint": SCRIPT}
+    result = loss_row("group", SCRIPT, 0.7, **changes, knobs={IMAGE: SCRIPT})
+    said = dict.fromkeys(("harness", "python", "commit", "device", "platform", "finished", "weights_sha256"), IMAGE)
+    result = replace(
+        result,
+        cite=SCRIPT,
+        metrics={**result.metrics, IMAGE: 0.5},
+        conventions={"NMI": SCRIPT},
+        provenance={**said, "packages": {SCRIPT: IMAGE}, "bad_images_skipped": SCRIPT},
+    )
+    picture, lacking = report.Picture("cost", IMAGE, a_png()), report.Lacking("grid", SCRIPT)
+    page = Elements(report.build([result, *HOSTILE], [picture], [lacking]))
+    assert len(page.of("script")) == 1
+    assert len(page.of("img")) == 1
+    assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
+    for text in (SCRIPT, IMAGE, LATEX.strip(), LONG):
+        assert text in page.text
+
+
+def test_half_a_surrogate_pair_can_be_written(harness: Harness, tmp_path: Path) -> None:
+    Store(tmp_path / "results").put(loss_row("group", "half \ud83d", 0.7))
+    said = harness("report")
+    assert said.code == 0, said.err
+    assert "half ?" in (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
+
+
+def test_every_run_is_listed_with_the_command_that_makes_it_again() -> None:
+    runs = [cub("group", 0.6, seed=3), cub("group", 0.5, fold="val0"), cub("margin", 0.7, checkpoint="best-test")]
+    page = Elements(report.build([*runs, loss_row("triplet", "Triplet", 0.5, protocol="gone")]))
+    assert all(one.id in page.text for one in runs)
+    assert "harness run --losses group --dataset cub --protocol paper" in page.text
+    assert "--set seed=3" in page.text
+    assert "its protocol gone is not in configs/protocols" in page.text
+    assert page.text.count("--losses group") == 2
+
+
+def test_what_was_made_otherwise_is_counted() -> None:
+    runs = [
+        replace(one, provenance={"harness": version, "device": "A CPU", "threads": 2, "packages": {"torch": "2.9"}})
+        for one, version in zip(USUAL, ("1.0", "1.0", "1.1", "1.1"), strict=True)
+    ]
+    text = report.build([*runs, cub("group", 0.5)])
+    for what, which, count in (
+        ("harness", "1.0", 2),
+        ("harness", "1.1", 2),
+        ("harness", "unknown", 1),
+        ("device", "A CPU, threads: 2", 4),
+        ("torch", "2.9", 4),
+        ("dataset", "emoji, version 1, fingerprint abc", 4),
+    ):
+        row = f'<th scope="row">{what}</th><td class="words">{which}</td><td data-value="{count}">{count}</td>'
+        assert row in text, what
+
+
+def test_fairness_says_what_is_shared_what_differs_and_what_was_chosen_on_test_classes() -> None:
+    runs = [cub("group", 0.6), cub("triplet", 0.5, crop=128), cub("margin", 0.7, checkpoint="best-test")]
+    text = Elements(report.build(runs)).text
+    (shared,) = re.findall(r"CUB-200-2011, bn_inception: all 3 final runs share (.*)\.\n", text)
+    assert "resize = 256" in shared
+    assert "crop =" not in shared
+    assert "crop = 227 (2) | 128 (1); checkpoint = last (2) | best-test (1)." in text
+    assert "Runs whose epoch was: margin on cub (1)." in text
+    assert "Its epoch was chosen on test classes. (losses · paper · bn_inception: margin;" in text
+    assert "No stored run chose its epoch there." in Elements(report.build(USUAL)).text
+
+
+def test_several_configurations_of_a_loss_on_test_classes_are_named() -> None:
+    text = Elements(report.build([cub("group", 0.6), cub("group", 0.6, seed=1), cub("group", 0.7, lr=0.5)])).text
+    assert "several configurations measured there: group on cub (paper, bn_inception): 2." in text
+    assert "several configurations" not in Elements(report.build(USUAL)).text
+
+
+def test_every_figure_can_be_told_of() -> None:
+    assert set(report.SHOWS) == set(figures.FIGURES)
+    text = report.build(USUAL, [report.Picture("cost", "emoji · quick", a_png(2040, 800))])
+    (image,) = Elements(text).of("img")
+    assert (image["width"], image["height"]) == ("1020", "400")
+    assert str(image["alt"]).startswith("cost: emoji · quick. Recall@1")
+    assert '<figure class="wide">' in text
+
+
+# --- the command ---
+
+
+@pytest.mark.slow
+def test_the_command_writes_what_can_be_drawn_and_names_what_cannot(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    assert harness("run", "--losses", "triplet", "--dataset", "blobs").code == 0
+    said = harness("report")
+    file = tmp_path / "results" / "report.html"
+    assert (said.code, said.out) == (0, f"{file}\n"), said.err
+    page = Elements(file.read_text(encoding="utf-8"))
+    assert [str(a["alt"]).split(":")[0] for a in page.of("img")] == ["retrieval", "tsne", "cost"]
+    for a in page.of("img"):
+        content = base64.b64decode(str(a["src"]).removeprefix("data:image/png;base64,"))
+        assert content.startswith(b"\x89PNG")
+        assert content.endswith(b"IEND\xaeB`\x82")
+    assert (
+        "curves: no final runs with curves of blobs, tiny, test_efficientnet; make some with: harness run" in page.text
+    )
+    assert "ensemble: no ensembles of blobs" in page.text
+
+
+def test_mistakes_are_one_line(harness: Harness, tmp_path: Path) -> None:
+    assert "no results in" in harness("report").err
+    Store(tmp_path / "results").put(loss_row("group", "Group Loss", 0.7))
+    for arguments, complaint in (
+        (["--dataset", "emojy"], "no dataset with results named 'emojy'; did you mean 'emoji'"),
+        (["--out", str(tmp_path)], f"cannot write {tmp_path}: Is a directory"),
+    ):
+        said = harness("report", *arguments)
+        assert said.code == 2
+        assert complaint in said.err
+        assert said.err.count("\n") == 1
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Chrome"]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    from selenium.webdriver.chrome.service import Service
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium or chromedriver is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in (
+        *("headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run"),
+        *("disable-background-networking", "disable-component-update", "disable-sync", "window-size=1200,900"),
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+    ):
+        options.add_argument(f"--{word}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(driver))
+    yield started
+    started.quit()
+
+
+def opened(browser: "Chrome", folder: Path, results: list[Result]) -> None:
+    (folder / "report.html").write_text(report.build(results), encoding="utf-8")
+    browser.get((folder / "report.html").as_uri())
+
+
+def labels(browser: "Chrome") -> list[str]:
+    """Of the first table, from the top."""
+    table = browser.find_element("css selector", "#tables table")
+    return [one.text for one in table.find_elements("css selector", "tbody th")]
+
+
+@pytest.mark.slow
+def test_a_click_on_a_head_sorts_and_a_second_one_reverses(browser: "Chrome", tmp_path: Path) -> None:
+    values = {"group": ("Beta", 0.095), "triplet": ("Alpha", 0.7), "angular": ("Gamma", 0.6)}
+    results = [loss_row(name, title, value) for name, (title, value) in values.items()]
+    lacking = replace(loss_row("margin", "Delta", 0.5), metrics={"R@1": 0.65})
+    opened(browser, tmp_path, [*results, lacking])
+    assert labels(browser) == ["Gamma", "Beta", "Delta", "Alpha"]  # as the losses are called
+    table = browser.find_element("css selector", "#tables table")
+    name, first, *_, nmi = table.find_elements("css selector", "thead button")
+    head = table.find_elements("css selector", "thead tr:last-child th")
+
+    first.click()  # as numbers: 9.5 is less than 60
+    assert labels(browser) == ["Alpha", "Delta", "Gamma", "Beta"]
+    assert head[1].get_attribute("aria-sort") == "descending"
+    first.click()
+    assert labels(browser) == ["Beta", "Gamma", "Delta", "Alpha"]
+    assert head[1].get_attribute("aria-sort") == "ascending"
+    name.send_keys("\n")  # by the keyboard, and as words
+    assert labels(browser) == ["Alpha", "Beta", "Delta", "Gamma"]
+    assert [one.get_attribute("aria-sort") for one in head[:2]] == ["ascending", None]
+    name.send_keys("\n")
+    assert labels(browser) == ["Gamma", "Delta", "Beta", "Alpha"]
+    for _ in range(2):  # what is missing stays last
+        nmi.click()
+        assert labels(browser)[-1] == "Delta"
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_hostile_names_are_shown_and_nothing_of_them_runs(browser: "Chrome", tmp_path: Path) -> None:
+    from selenium.webdriver.support.expected_conditions import alert_is_present
+
+    opened(browser, tmp_path, HOSTILE)
+    assert not alert_is_present()(browser)
+    assert set(labels(browser)) == {SCRIPT, IMAGE, LATEX.strip(), LONG}
+    browser.find_element("css selector", "summary").click()
+    shown = browser.find_element("css selector", "#runs tbody").text
+    assert all(text in shown for text in (SCRIPT, IMAGE, LATEX.strip(), LONG))
+    assert browser.find_elements("css selector", "img, [onerror], main script") == []
+    assert len(browser.find_elements("css selector", "script")) == 1
+    assert not alert_is_present()(browser)
+    assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
+
+
+@pytest.mark.slow
+def test_what_slips_in_does_not_run(browser: "Chrome", tmp_path: Path) -> None:
+    """The policy is a second wall: even unescaped, a script or a handler stays dead."""
+    from selenium.webdriver.support.expected_conditions import alert_is_present
+
+    text = report.build(USUAL).replace("</h1>", f"</h1>{SCRIPT}<b onclick='alert(3)' id='b'>b</b>", 1)
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    browser.find_element("id", "b").click()
+    assert not alert_is_present()(browser)
+    assert "Content Security Policy" in str(browser.get_log("browser"))
+
+
+@pytest.mark.slow
+def test_a_wide_table_scrolls_in_its_own_place(browser: "Chrome", tmp_path: Path) -> None:
+    wide = [cub(name, 0.5, dataset=dataset) for name in ("group", "triplet") for dataset in ("cub", "cars", "sop")]
+    opened(browser, tmp_path, [*wide, *HOSTILE])
+    for width in (1200, 500):
+        browser.set_window_size(width, 900)
+        root = "document.documentElement"
+        assert browser.execute_script(f"return {root}.scrollWidth <= {root}.clientWidth")
+    assert browser.execute_script(
+        "const one = document.querySelector('.scroll'); return one.scrollWidth > one.clientWidth"
+    )
