@@ -1,7 +1,7 @@
 """What a loss was given: trials, hours, images; and what a random search of n trials may be expected to find."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness import config, plan
@@ -17,13 +17,19 @@ class Budget:
     final: tuple[Result, ...]
 
     @property
-    def hours(self) -> tuple[float, str]:
-        """And of what: of a CPU's cores, or of GPUs."""
-        spent = [*self.search, *self.final]
-        on_gpu = any(one.provenance.get("device_type") == "cuda" for one in spent)
-        cores = [1 if on_gpu else one.provenance.get("threads") or 1 for one in spent]
-        seconds = sum(one.seconds["total"] * count for one, count in zip(spent, cores, strict=True))
-        return seconds / 3600, "GPU-hours" if on_gpu else "CPU-hours"
+    def hours(self) -> dict[str, float]:
+        """Of a CPU's cores, and of GPUs."""
+        spent: dict[str, float] = {}
+        for one in (*self.search, *self.final):
+            on_gpu = one.provenance.get("device_type") == "cuda"
+            unit, count = ("GPU-hours", 1) if on_gpu else ("CPU-hours", one.provenance.get("threads") or 1)
+            spent[unit] = spent.get(unit, 0.0) + one.seconds["total"] * count / 3600
+        return spent
+
+    @property
+    def cut(self) -> bool:
+        """Whether a scheduler may have stopped trials early: those are not counted."""
+        return any(one.provenance.get("scheduler", "none") != "none" for one in self.search)
 
     @property
     def images(self) -> int | None:
@@ -33,9 +39,9 @@ class Budget:
 
 
 def of(trial: Trial, results: Iterable[Result]) -> Budget:
-    """What went into a trial's loss. A search is not marked as one: its trials are the validation runs whose settings,
-    but for what is searched, are the trial's. A configuration that lacks a fold has no score, and of several seeds the
-    first counts; the final runs are those that differ from the trial in their seed only."""
+    """What went into a trial's loss: the validation runs whose settings, but for what is searched, are the trial's, and
+    that were not run for a grid; and the final runs that differ from it in their seed only. A configuration that lacks
+    a fold has no score, and of several seeds the first counts."""
 
     def what(one: Trial) -> tuple:
         data = (one.dataset, one.dataset_version, one.fingerprint, one.protocol, one.loss, one.loss_version)
@@ -45,7 +51,7 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
     folds, select = selection(trial.protocol)
     found: dict[str, list[Result]] = {}
     for one in sorted(mine, key=lambda one: (one.trial.seed, one.id)):
-        if one.trial.fold in folds and select in one.metrics:
+        if one.trial.fold in folds and select in one.metrics and one.provenance.get("purpose", "search") == "search":
             found.setdefault(replace(one.trial, fold="val0").id, []).append(one)
     whole: dict[str, list[Result]] = {}
     for runs in found.values():
@@ -66,24 +72,19 @@ def selection(protocol: str) -> tuple[list[str], str]:
     return [f"val{number}" for number in range(rules.folds)], rules.select
 
 
-def describe(spent: Mapping[str, Budget]) -> str:
+def describe(budgets: Sequence[Budget]) -> str:
     """In words, of several losses: one number where they had the same, else from the least to the most."""
-    budgets = list(spent.values())
-    most = max(len(one.scores) for one in budgets)
-    trials = (
-        f"{span([len(one.scores) for one in budgets])} trials of random search"
-        if most
-        else "no random search (the protocol's values)"
-    )
-    runs = span([len(one.final) for one in budgets])
-    (_, unit), *_ = [one.hours for one in budgets]
-    said = [
-        trials,
-        f"final runs: {runs}",
-        f"{span([one.hours[0] for one in budgets])} {unit}",
-    ]
+    counts = [len(one.scores) for one in budgets]
+    said = [f"{span(counts)} trials of random search" if max(counts) else "no random search"]
+    if any(one.cut for one in budgets):
+        said[0] += " that ran to their end (those that ASHA stopped are not counted)"
+    said.append(f"final runs: {span([len(one.final) for one in budgets])}")
+    for unit in sorted({unit for one in budgets for unit in one.hours}):
+        said.append(f"{span([one.hours[unit] for one in budgets if unit in one.hours])} {unit}")
     images = [one.images for one in budgets if one.images is not None]
-    return ", ".join(said + ([f"{span(images)} training images seen"] if len(images) == len(budgets) else []))
+    if len(images) == len(budgets):
+        said.append(f"{span(images)} training images seen")
+    return ", ".join(said)
 
 
 def span(numbers: Sequence[float]) -> str:

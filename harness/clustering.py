@@ -79,6 +79,9 @@ def kmeans(x: Tensor, k: int, seed: int, recipe: Recipe = OURS) -> Tensor:
         raise ValueError(f"{k} clusters of {len(x)} points: allowed is 1 to {len(x)}")
     if recipe.start == "scikit-learn":
         return of_scikit_learn(x, k, seed, recipe)
+    # clusters do not depend on where the origin is, but rounding does: embeddings of a network that puts everything in
+    # one place differ by less than a product's error
+    x = x - x.mean(dim=0)
     generator = torch.Generator().manual_seed(seed)
     if recipe.start == "random":
         labels = nearest(x, x[torch.randperm(len(x), generator=generator)[:k].to(x.device)])

@@ -116,6 +116,9 @@ def check(embeddings: Tensor, labels: Tensor) -> None:
     bad = sum(int((~part.isfinite()).any(dim=1).sum()) for part in embeddings.split(2**14))
     if bad:
         raise FloatingPointError(f"{bad} of {len(embeddings)} embeddings are not finite")
+    largest = max(float(part.abs().max()) for part in embeddings.split(2**14))
+    if largest and not 1e-15 <= largest <= 1e15:  # their squares must be numbers too
+        raise ValueError(f"the largest number in the embeddings is {largest:.3g}: allowed is 1e-15 to 1e15")
 
 
 def rankings(

@@ -12,6 +12,7 @@ from harness import config
 from harness.spec import Result, Trial
 
 PAPER = "elezi2020"
+BN_INCEPTION = "52deb4733"  # how the sha256 of its ImageNet weights begins
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def differences(result: Result) -> list[str]:
     """In what a run is not as the paper's number for it was made; nothing where there is no number."""
     if number(result, "R@1") is None:
         return []
-    trial, asked = result.trial, setting(_table(result))
+    trial = result.trial
+    asked = {**setting(_table(result)), **_with_none(_toml().get("loss", {}).get(trial.loss, {}))}
     found = []
     for field, value in asked.items():
         if isinstance(value, dict):  # by row: that of the trial's network
@@ -78,6 +80,14 @@ def differences(result: Result) -> list[str]:
             mine = _trained_on(trial)
         if mine not in allowed:
             found.append(f"{field} {mine} (paper: {' or '.join(map(str, allowed))})")
+    if trial.protocol in asked.get("protocol", ()) and trial.protocol in config.names("protocols"):
+        # what the user set otherwise than the protocol that stands for the paper
+        usual = config.protocol(trial.protocol).shared(trial.dataset)
+        found += [
+            f"{name} {getattr(trial, name)} (protocol: {value})"
+            for name, value in usual.items()
+            if name not in (*asked, *config.TUNABLE) and getattr(trial, name) != value
+        ]
     return found
 
 
@@ -90,9 +100,12 @@ def _table(result: Result) -> str:
 
 
 def _trained_on(trial: Trial) -> str:
-    """The packages' weights and those of timm that say so are ImageNet's; a file may be anything."""
-    imagenet = trial.weights == "package" or (trial.weights.startswith("hub:") and "in1k" in trial.weights)
-    return "ImageNet" if imagenet else trial.weights
+    """The packages' weights, timm's that were trained on nothing else before, and the usual file of BN-Inception are
+    ImageNet's; another file may be anything."""
+    kind, _, which = trial.weights.partition(":")
+    hub = kind == "hub" and which.endswith("in1k") and "_ft_" not in which
+    file = kind == "file" and which.startswith(BN_INCEPTION)
+    return "ImageNet" if kind == "package" or hub or file else trial.weights
 
 
 def bibliography() -> str:

@@ -134,13 +134,19 @@ class Run:
             self.storage.uri,
             source=source,
             keep_weights=final(trial) and asked.keep_weights != "none",
-            origin=self.origin,
+            origin={**self.origin, "purpose": self.purpose(trial), "scheduler": asked.scheduler},
             data_root=asked.data_root,
             skip_bad_images=asked.skip_bad_images,
             weights_file=asked.weights_file,
             validate=asked.scheduler != "none" and not final(trial) and trial.loss != plan.BASELINE,
             curves=self.draws_curves(trial),
         )
+
+    def purpose(self, trial: Trial) -> str:
+        """What a trial is run for: a cell of a grid is no trial of a search."""
+        if self.experiment.grid:
+            return "grid"
+        return "search" if self.experiment.trials and trial.fold != "test" else "run"
 
     def tell(self, trial: Trial, event: Event) -> None:
         """Store what ended before saying so; only then is its checkpoint of no more use."""

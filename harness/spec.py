@@ -322,6 +322,18 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
 
+    def _check(self) -> None:
+        """A TypeError or KeyError where a record has not what everybody who reads results counts on."""
+        numbers = [*self.metrics.values(), *self.seconds.values(), self.parameters, self.ensemble]
+        numbers += [value for row in self.curve for value in row.values()]
+        numbers += [self.seconds["total"], self.metrics["R@1"], *(row["epoch"] for row in self.curve)]
+        threads = self.provenance.get("threads")
+        right = all(isinstance(one, int | float) for one in numbers) and isinstance(threads, int | None)
+        right = right and all(isinstance(text, str) for text in (self.title, self.cite, self.recipe, *self.members))
+        right = right and all(re.fullmatch(r"R@[1-9]\d*|(?!R@).+", name) for name in self.metrics)
+        if not right or not all(isinstance(part, dict) for part in (self.conventions, self.artifacts)):
+            raise TypeError("a number, a text or a metric's name is not one")
+
     @classmethod
     def from_json(cls, data: Any) -> "Result":
         """Raises ValueError for what is not a result of ours."""
@@ -334,8 +346,9 @@ class Result:
             fields = {item.name: data[item.name] for item in dataclasses.fields(cls) if item.name in {*needed, *data}}
             tuples = {name: tuple(fields.get(name, ())) for name in ("curve", "members")}
             result = cls(**{**fields, **tuples, "trial": Trial.from_json(fields["trial"])})
+            result._check()
             finite = all(math.isfinite(value) for value in result.metrics.values())
-            id, _ = result.id, result.seconds["total"] + result.metrics["R@1"]
+            id = result.id
         except (KeyError, TypeError, AttributeError, UserError) as error:
             raise ValueError(f"not a result of this harness: {error}") from None
         if not finite:

@@ -242,6 +242,14 @@ def test_embeddings_that_are_not_finite_are_an_error_that_counts_them() -> None:
         evaluate.metrics(x, y, (1,), seed=0)
 
 
+@pytest.mark.parametrize("factor", [1e19, 1e-22])
+def test_numbers_whose_squares_are_none_are_an_error(factor: float) -> None:
+    x, y = random_points()
+    with pytest.raises(ValueError, match="allowed is 1e-15 to 1e15"):
+        evaluate.recall_at_k(x * factor, y, (1,))
+    evaluate.recall_at_k(torch.zeros_like(x), y, (1,))  # a dead network is allowed
+
+
 def test_labels_of_another_length_are_an_error() -> None:
     with pytest.raises(ValueError, match="60 embeddings but 59 labels"):
         evaluate.recall_at_k(random_points()[0], random_points()[1][:-1], (1,))
@@ -371,6 +379,19 @@ def test_a_start_draws_far_points_and_none_twice() -> None:
         labels = clustering.start(x, 10, 10, torch.Generator().manual_seed(seed))
         assert evaluate.mutual_information(y, labels) == pytest.approx(1.0)
         assert len(clustering.start(x, 200, 7, torch.Generator().manual_seed(seed)).unique()) == 200
+
+
+@pytest.mark.parametrize("recipe", ["ours", "faiss"])
+def test_clusters_do_not_depend_on_where_the_origin_is(recipe: str) -> None:
+    """A network that puts everything in one place: clusters lie a thousandth of the embeddings' length apart."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(40).repeat_interleave(10)
+    inside = torch.randn(40, 64, generator=generator)[y] + 0.15 * torch.randn(400, 64, generator=generator)
+    x = torch.nn.functional.normalize(torch.ones(1, 64) / 8 + 3e-4 * inside / 8)
+    found = evaluate.kmeans(x, 40, 0, clustering.RECIPES[recipe])
+    centred = evaluate.kmeans(10 * (x - x.mean(dim=0)), 40, 0, clustering.RECIPES[recipe])
+    assert inertia(x.double(), found) < 1.2 * inertia(x.double(), centred)
+    assert evaluate.mutual_information(y, found) > 0.9
 
 
 @pytest.mark.parametrize("recipe", clustering.RECIPES.values(), ids=str)

@@ -369,3 +369,26 @@ def test_a_broken_protocol_file_is_one_line_with_its_name(small: Any, old: str, 
     file.write_text(file.read_text().replace(f"\n{old}", f"\n{new}", 1))
     with pytest.raises(UserError, match=complaint):
         config.protocol("tiny")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metrics": {"R@1": 0.5, "R@foo": 0.5}},
+        {"metrics": {"NMI": 0.5}},
+        {"metrics": {"R@1": "0.5"}},
+        {"provenance": None},
+        {"provenance": {"threads": "two"}},
+        {"conventions": None},
+        {"artifacts": []},
+        {"title": None},
+        {"curve": [{"epoch": 1, "loss": 0.5, "images": None}]},
+        {"curve": [{"loss": 0.5}]},
+        {"parameters": "many"},
+        {"seconds": {"total": "long"}},
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_no_result_rather_than_an_error_later(damage: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a result of this harness"):
+        Result.from_json({**json.loads(json.dumps(a_result().to_json())), **damage})

@@ -85,6 +85,10 @@ def tables(
 
     if standalone and form is not Format.latex:
         raise UserError(f"--standalone: allowed with --format latex, not with {form.value}")
+    if metrics and table in (Which.backbones, Which.search):
+        raise UserError(f"--metrics: allowed with --table losses or ensembles, not with {table.value}")
+    if form is Format.csv and table in (Which.ensembles, Which.backbones, Which.search):
+        raise UserError(f"--format csv is the long table of all numbers: not with --table {table.value}")
     found, problems = Store(results).results()
     asked = [name.strip() for name in metrics.split(",") if name.strip()]
     chosen = tables.select(found, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
@@ -98,7 +102,7 @@ def tables(
             f"no {MISSING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}"
         )
     if form is Format.csv:
-        texts = {"results.csv": render.csv(tables.final(chosen), asked)}
+        texts = {"results.csv": render.csv(tables.final(chosen), asked, published=published is not Published.none)}
     else:
         texts = render.render(built, form.value, standalone=standalone)
     if out is None:

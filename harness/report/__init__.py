@@ -24,7 +24,7 @@ TITLE = "Metric-learning losses compared"
 SHOWS = {
     "retrieval": "Queries of the test classes and their nearest neighbours; frames tell right from wrong.",
     "grid": "Recall@1 on validation classes over a grid of settings, as points below its best cell.",
-    "curves": "Recall@1 on test classes after every epoch; nothing was chosen by it.",
+    "curves": "Recall@1 on test classes after every epoch.",
     "overfitting": "Recall@1 after every epoch on training and on test classes: the gap is overfitting.",
     "tsne": "Test images by t-SNE of their embeddings.",
     "search": "What the best of n trials of random search scores on validation classes, expected over all draws of n.",

@@ -29,7 +29,7 @@ RULES = (
     "which are held out of the training half; final runs train on the whole of that half and are measured on test "
     "classes.",
     "Every loss of one run has the same network, images, batches, epochs and number of search trials. A row that was "
-    "trained otherwise than the rest is footnoted, and under each table stands what each loss was given. Raw "
+    "trained otherwise than the rest is footnoted, and under the tables of losses stands what each was given. Raw "
     "pixels and the untrained network are measured too: a loss that does not beat both has not learned a metric.",
 )
 

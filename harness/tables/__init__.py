@@ -87,7 +87,7 @@ def of_losses(
     printed = published_rows(kind, columns) if published == "rows" else []
     if printed:
         rows = [replace(row, section=row.section or "Losses, measured here") for row in rows]
-    caption = " ".join([*legend(rows, columns), *budgets(groups, results)])
+    caption = " ".join([*legend(kind, rows, columns, printed), *budgets(groups, results)])
     return [Table(kind, protocol, backbone, tuple(columns), (*printed, *rows), caption)]
 
 
@@ -126,21 +126,24 @@ def number(one: reference.Published) -> str:
     return f"{int(one.value):,}" if one.metric == measured.PARAMETERS else one.text
 
 
-def legend(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+def legend(kind: str, rows: Sequence[Row], columns: Sequence[Column], printed: Sequence[Row]) -> list[str]:
     """What the numbers are, and what may be said of their differences."""
     counts = sorted({len(cell.values) for row in rows for cell in row.cells if cell.values})
     several = bool(counts) and counts[-1] > 1
     seeds = "to".join(f" {count} " for count in sorted({counts[0], counts[-1]})).strip() if counts else "0"
     said = [f"Test classes, percent, {f'mean ± 95 % interval over {seeds} seeds' if several else '1 seed'}."]
-    said.append("The best mean is bold.")
+    if kind == "ensembles":
+        said.append("An ensemble's number is the mean over all choices of so many of its networks.")
+    said.append(f"The best mean{' measured here' if printed else ''} is bold.")
     if several:
-        said.append("Underlined: not significantly different from it (Welch's t-test, 95 %, two seeds or more).")
-    else:
-        said.append("With one seed nothing can be said of the significance of differences.")
+        said.append("Underlined: not significantly different from it (Welch's t-test, 95 %).")
+    if not several or counts[0] < 2:
+        which = "Of numbers with one value" if several else "With one seed"
+        said.append(f"{which} nothing can be said of the significance of differences.")
     if any(cell.published for row in rows for cell in row.cells):
         said.append(
             f"In brackets: the number published in {reference.paper()['cite']} and our difference to it in percentage "
-            "points."
+            "points; but for the Group Loss they are quoted there from other papers."
         )
         if any(column.name == "NMI" for column in columns):
             said.append("The paper does not say how its k-means was started and ended, on which NMI depends.")
@@ -151,10 +154,8 @@ def budgets(groups: measured.Groups, results: Sequence[Result]) -> list[str]:
     """What each loss was given, on each dataset; equal budgets are said once."""
     said: dict[str, list[str]] = {}
     for group, members in groups:
-        spent = {
-            first.title: budget.of(first.trial, results)
-            for first in {one.trial.loss: one for one in members if one.trial.loss != BASELINE}.values()
-        }
+        trained = [one for one in members if one.trial.loss != BASELINE and not one.ensemble and not one.recipe]
+        spent = [budget.of(same[0].trial, results) for _, same in measured.by(trained, measured.order)]
         if spent:
             said.setdefault(budget.describe(spent), []).append(group)
     where = {how: f" on {', '.join(on)}" if len(said) > 1 else "" for how, on in said.items()}
@@ -178,7 +179,11 @@ def of_backbones(results: Sequence[Result], protocol: str, published: Published)
     printed = published_rows("backbones", columns) if published == "rows" else []
     if printed:
         rows = [replace(row, section="Measured here") for row in rows]
-    return [Table("backbones", protocol, "", columns, (*printed, *rows), " ".join(legend(rows, columns)))]
+    return [
+        Table(
+            "backbones", protocol, "", columns, (*printed, *rows), " ".join(legend("backbones", rows, columns, printed))
+        )
+    ]
 
 
 def of_search(results: Sequence[Result], protocol: str, backbone: str) -> list[Table]:
@@ -190,7 +195,10 @@ def of_search(results: Sequence[Result], protocol: str, backbone: str) -> list[T
         "Expected best: mean and standard deviation of the best of n of these trials, over all ways to draw n of them."
     )
     tables = []
-    for group, members in measured.datasets(r for r in results if r.trial.loss != BASELINE and not r.ensemble):
+    trained = [one for one in results if one.trial.loss != BASELINE and not one.ensemble and not one.recipe]
+    if any(budget.of(one.trial, results).cut for one in trained[:1]):
+        caption += " Trials that ASHA stopped early are not counted: what is left promises too much."
+    for group, members in measured.datasets(trained):
         rows = []
         for _, same in measured.by(members, lambda one: one.trial.loss):
             shown = [runs[0] for _, runs in measured.by(final(same), measured.order)] or same[:1]
@@ -205,10 +213,9 @@ def of_search(results: Sequence[Result], protocol: str, backbone: str) -> list[T
 def searched(one: Result, results: Sequence[Result]) -> Iterable[str]:
     """A row of what search was given, found and chose."""
     spent = budget.of(one.trial, results)
-    hours, unit = spent.hours
     yield str(len(spent.scores))
     yield str(len(spent.final) if one.trial.fold == "test" else 0)
-    yield f"{budget.written(hours)} {unit}"
+    yield ", ".join(f"{budget.written(hours)} {unit}" for unit, hours in spent.hours.items()) or "-"
     yield f"{spent.images:,}" if spent.images is not None else "-"
     curve = budget.expected_best(spent.scores)
     some = sorted({0, len(curve) // 2, len(curve) - 1}) if curve else []

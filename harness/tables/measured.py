@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, groupby
+from statistics import fmean
 from typing import Any
 
 from harness import config, plan, reference
@@ -78,7 +79,7 @@ def cell(same: Sequence[Result], column: Column, *, beside: bool) -> Cell:
     values = tuple(one.metrics[column.name] for one in same if column.name in one.metrics)
     if not values:
         return Cell()
-    mean = sum(values) / len(values)
+    mean = fmean(values)
     printed = reference.number(same[0], column.name) if beside else None
     return Cell(f"{100 * mean:.1f}", mean, half_width(values), values, published=printed.text if printed else "")
 
@@ -89,7 +90,7 @@ def half_width(values: Sequence[float]) -> float | None:
         return None
     from scipy.stats import t  # slow to import, and needed only here
 
-    mean = sum(values) / len(values)
+    mean = fmean(values)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return float(t.ppf(0.975, len(values) - 1)) * deviation / math.sqrt(len(values))
 
@@ -99,18 +100,18 @@ def marked(made: Sequence[Row]) -> list[Row]:
     columns = []
     for column in zip(*(row.cells for row in made), strict=True):
         best = max((one for one in column if one.mean is not None), key=lambda one: one.mean or 0.0, default=Cell())
-        columns.append(
-            [
-                replace(one, best=one.mean is not None and one.mean == best.mean, level=not_told_apart(one, best))
-                for one in column
-            ]
-        )
+        columns.append([replace(one, best=same(one, best), level=not_told_apart(one, best)) for one in column])
     return [replace(row, cells=cells) for row, cells in zip(made, zip(*columns, strict=True), strict=True)]
+
+
+def same(one: Cell, other: Cell) -> bool:
+    """But for rounding."""
+    return one.mean is not None and other.mean is not None and math.isclose(one.mean, other.mean, rel_tol=1e-12)
 
 
 def not_told_apart(one: Cell, best: Cell) -> bool:
     """By Welch's t-test at 95 %, which needs two seeds of each."""
-    if one.mean is None or one.mean == best.mean or min(len(one.values), len(best.values)) < 2:
+    if one.mean is None or same(one, best) or min(len(one.values), len(best.values)) < 2:
         return False
     from scipy.stats import ttest_ind
 
@@ -160,8 +161,11 @@ def notes_of(result: Result, usual: Mapping[str, Any], metrics: Sequence[str], b
         notes.append(f"Its NMI: {result.conventions.get('NMI')}.")
     if different := differences(result, usual):
         notes.append(f"Otherwise than the rest: {'; '.join(different)}.")
-    if beside and (otherwise := reference.differences(result)):
-        notes.append(f"Not the paper's setting: {'; '.join(otherwise)}.")
+    if beside:
+        if otherwise := reference.differences(result):
+            notes.append(f"Not the paper's setting: {'; '.join(otherwise)}.")
+        printed = {name: reference.number(result, name) for name in metrics}
+        notes += [f"The published {name}: {one.note}." for name, one in printed.items() if one and one.note]
     return tuple(notes)
 
 

@@ -29,7 +29,7 @@ def render(tables: Sequence[Table], form: str, *, standalone: bool = False) -> d
     return texts
 
 
-def csv(results: Iterable[Result], metrics: Sequence[str] = ()) -> str:
+def csv(results: Iterable[Result], metrics: Sequence[str] = (), *, published: bool = True) -> str:
     """The long table: a row a number, ours of every run, then the paper's as it prints them, in fractions too."""
     import pandas as pd
 
@@ -46,7 +46,7 @@ def csv(results: Iterable[Result], metrics: Sequence[str] = ()) -> str:
             "value": one.value if one.metric == PARAMETERS else one.value / 100,
         }
         for one in reference.published()
-        if one.dataset in datasets and one.value is not None and one.table != "text"
+        if published and one.dataset in datasets and one.value is not None and one.table != "text"
     ]
     long = pd.concat([ours, pd.DataFrame(rows)]) if rows else ours
     return long[long["metric"].isin(metrics or long["metric"])].to_csv(index=False)
@@ -163,7 +163,7 @@ def latex(table: Table) -> str:
             if any(cell.published for cell in row.cells):  # beside would be too wide
                 rows.append(" & ".join([r"\quad{\scriptsize published, difference}", *map(below, row.cells)]) + r" \\")
     title = f"{table.kind.capitalize()}, protocol {table.protocol}" + (f", {table.backbone}" if table.backbone else "")
-    caption = " ".join(latex_escape(part) for part in (f"{title}.", table.caption, *notes)).replace("±", r"$\pm$")
+    caption = " ".join(latex_escape(part) for part in (f"{title}.", table.caption, *notes))
     lines = [
         r"\begin{table}[t]",
         r"\centering",
@@ -187,7 +187,8 @@ def latex(table: Table) -> str:
 def document(body: str) -> str:
     """A LaTeX document of its own: pdflatex, bibtex, pdflatex twice."""
     cited = [r"\bibliographystyle{plain}", r"\bibliography{references}"] if r"\cite{" in body else []
-    geometry = "[margin=2cm,landscape]{geometry}" if body.count(r"\cmidrule") > 1 else "[margin=2cm]{geometry}"
+    wide = body.count(r"\cmidrule") > 1 and body.count("\n") < 45  # a long table needs the height
+    geometry = "[margin=2cm,landscape]{geometry}" if wide else "[margin=2cm]{geometry}"
     packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", geometry]
     lines = [
         r"\documentclass{article}",
@@ -267,8 +268,14 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
+    **{c: f"{{{c}}}" for c in "[]"},  # behind \\\\ they would be an option
+    **{"±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$"},
 }
+KNOWN = {chr(n) for n in (*range(0x20, 0x7F), *range(0xC0, 0x180)) if n not in (0xD7, 0xF7)}
 
 
 def latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in text.replace("\n", " "))
+    """What pdflatex's fonts have not is told by its number: a name in another script still compiles."""
+    return "".join(
+        _LATEX.get(c) or (c if c in KNOWN else rf"\texttt{{U+{ord(c):04X}}}") for c in text.replace("\n", " ")
+    )
