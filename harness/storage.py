@@ -79,7 +79,9 @@ class Storage:
             self.files.rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        """Of what nobody needs any more. A worker that is being stopped may still write there: what stays then is swept
+        up by the next run."""
+        with contextlib.suppress(OSError):
             self.files.rm(self.path(name), recursive=True)
 
     def names(self, folder: str, *, parts: bool = False) -> list[str]:
