@@ -203,6 +203,8 @@ class PerLoss(FIFOScheduler):
         rung = self._rung(trial)
         if rung is None or "epoch" not in result:
             return TrialScheduler.CONTINUE
+        if result["epoch"] >= self.jobs[name_of(trial)].trial.epochs:  # all is paid for: its result counts
+            return TrialScheduler.CONTINUE
         return str(rung.on_trial_result(tune_controller, trial, result))
 
 
