@@ -148,20 +148,8 @@ def main() -> None:
     total = sum(spent.values())
     print("  a step: " + ", ".join(f"{name} {value / total:.1%}" for name, value in spent.items()))
 
-    few = replace(
-        bench, fold=replace(bench.fold, test=bench.fold.test[:1024], test_labels=bench.fold.test_labels[:1024])
-    )
-    embedded: list[Tensor] = []
-
-    def embed() -> None:
-        going = train.embed_fold(few)
-        try:
-            while True:
-                next(going)
-        except StopIteration as end:
-            embedded.append(end.value)
-
-    embedding = seconds(embed) * len(bench.fold.test) / len(few.fold.test)
+    few = bench.fold.test[:1024]
+    embedding = seconds(lambda: train.quietly(train.embed_images(bench, few))) * len(bench.fold.test) / len(few)
     generator = torch.Generator().manual_seed(0)
     whole = torch.nn.functional.normalize(torch.randn(len(bench.fold.test), bench.model.dim, generator=generator))
     scoring = seconds(lambda: train.score(bench, whole, job.dataset.recall_at))

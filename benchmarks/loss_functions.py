@@ -1,7 +1,7 @@
 """Forward + backward of our losses against pytorch-metric-learning's, and what they need: ratios measured in one run.
 
-    python benchmarks/losses.py              # everything, a few minutes
-    python benchmarks/losses.py --only margin,arcface
+    python benchmarks/loss_functions.py              # everything, a few minutes
+    python benchmarks/loss_functions.py --only margin,arcface
 
 The two take turns on the same batch, one thread; a ratio is of their medians, above 1 where ours is faster. Where
 theirs is another formula (see each loss's docstring) the row says so. Run it alone.
