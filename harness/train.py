@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import losses
-from harness import backbones, data, evaluate, provenance, transforms
+from harness import allocator, backbones, data, evaluate, provenance, transforms
 from harness import storage as store_names
 from harness.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
 from harness.sampler import Balanced, Shuffled
@@ -33,6 +33,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     trial, storage = job.trial, Storage(job.storage)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
+    allocator.keep_freed()
     started = time.perf_counter()
     images = yield from prepare(job)
     bench, loss = set_up(job, images, data.fold(images, job.dataset, trial.fold))
