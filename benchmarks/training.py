@@ -5,12 +5,13 @@
 
 The bare loop does nothing but forward, backward and step, on the same batches of the same trial, which it has in
 memory. The two take turns, and the ratio is the median of their ratios; an epoch of ours loads, augments, watches the
-loss, reports progress and writes a checkpoint. Then the parts of a step, one by one, an evaluation, and both once more
-with an allocator that gives freed memory back (harness/allocator.py). Run it alone.
+loss, reports progress and writes a checkpoint. Then the parts of a step, one by one, and an evaluation. At last the
+allocator (harness/allocator.py): steps and embedding in processes that keep freed memory and that give it back, in
+turns. Run it alone.
 """
 
 import argparse
-import ctypes
+import multiprocessing
 import statistics
 import tempfile
 import time
@@ -27,9 +28,9 @@ from harness import allocator, config, data, listing, loop, plan, train
 from harness.spec import Experiment, Job
 from harness.storage import Storage
 
-ROUNDS = 5
+ROUNDS = 9
+PROCESSES = 3  # of each kind
 AIM = 0.03
-MEGABYTE = 2**20
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -115,29 +116,42 @@ def parts(bench: loop.Bench, stage: loop.Stage) -> dict[str, float]:
             optimizer.step()
 
 
-def give_back() -> None:
-    """The allocator as glibc's own rule leaves it once a large tensor was freed."""
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(allocator.M_MMAP_MAX, 65536)
-    mallopt(allocator.M_MMAP_THRESHOLD, 32 * MEGABYTE)
-    mallopt(allocator.M_TRIM_THRESHOLD, 64 * MEGABYTE)
-
-
 def seconds(function: Callable[[], object]) -> float:
     begun = time.perf_counter()
     function()
     return time.perf_counter() - begun
 
 
+def embed(bench: loop.Bench, count: int) -> float:
+    """Seconds to embed all held-out images, from so many of them."""
+    few = bench.fold.test[:count]
+    return seconds(lambda: list(train.embed_images(bench, few))) * len(bench.fold.test) / len(few)
+
+
+def in_process(arguments: argparse.Namespace, keep: bool, batches: int = 8) -> tuple[float, float]:
+    """A process of its own: seconds of some steps and of an embedding, where freed memory is kept or given back."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(stepped, (arguments, keep, batches))
+
+
+def stepped(arguments: argparse.Namespace, keep: bool, count: int) -> tuple[float, float]:
+    if not keep:
+        allocator.keep_freed = lambda: False
+    torch.set_num_threads(arguments.threads)
+    _, bench, stage = set_up(arguments)
+    kept = [batch for _, batch in zip(range(count), loop.load(bench, stage, 1), strict=False)]
+    bare(bench, stage, kept[:3])  # warm
+    return seconds(lambda: bare(bench, stage, kept)), min(embed(bench, 512) for _ in range(2))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="emoji")
     parser.add_argument("--data-root", default="data")
-    parser.add_argument("--batches", type=int, default=20, help="of an epoch")
+    parser.add_argument("--batches", type=int, default=8, help="of an epoch")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    kept_memory = allocator.keep_freed()  # as a trial does
     job, bench, stage = set_up(arguments)
     kept: Batches = list(loop.load(bench, stage, 1))
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +162,7 @@ def main() -> None:
             (seconds(lambda: ours(bench, stage, storage)), seconds(lambda: bare(bench, stage, kept)))
             for _ in range(ROUNDS)
         ]
-        state = seconds(lambda: loop.Checkpoint(state={"model": bench.model.state_dict()}).write(storage, bench.trial))
+        saving = seconds(lambda: loop.Checkpoint(state={"model": bench.model.state_dict()}).write(storage, bench.trial))
     plain = statistics.median(bare for _, bare in taken)
     ratios = sorted(mine / bare for mine, bare in taken)
     images = sum(len(labels) for _, labels in kept)
@@ -158,19 +172,13 @@ def main() -> None:
         f"  ours adds {statistics.median(ratios) - 1:+.1%} to a bare loop (aim: at most {AIM:.0%}; "
         f"{ROUNDS} rounds: {ratios[0] - 1:+.1%} to {ratios[-1] - 1:+.1%})"
     )
-    print(f"  of that the checkpoint, once an epoch: {state / plain:.1%} of these batches")
+    print(f"  of that the checkpoint, once an epoch: {saving / plain:.1%} of these batches")
 
     spent = parts(bench, stage)
     total = sum(spent.values())
     print("  a step: " + ", ".join(f"{name} {value / total:.1%}" for name, value in spent.items()))
 
-    few = bench.fold.test[:1024]
-
-    def embed() -> float:
-        return seconds(lambda: train.quietly(train.embed_images(bench, few))) * len(bench.fold.test) / len(few)
-
-    embed()  # warm
-    embedding = embed()
+    embedding = min(embed(bench, 1024) for _ in range(2))  # the first one warms up
     generator = torch.Generator().manual_seed(0)
     whole = torch.nn.functional.normalize(torch.randn(len(bench.fold.test), bench.model.dim, generator=generator))
     scoring = seconds(lambda: train.score(bench, whole, job.dataset.recall_at))
@@ -178,20 +186,9 @@ def main() -> None:
     print(f"  an evaluation: embedding {embedding / evaluation:.1%}, metrics {scoring / evaluation:.1%}")
     print(f"  an evaluation takes {evaluation / epoch:.0%} of an epoch of training")
 
-    if kept_memory:
-        stepping, embedded = [], []
-        for _ in range(ROUNDS):
-            give_back()
-            slow = seconds(lambda: bare(bench, stage, kept)), embed()
-            allocator.keep_freed()
-            bare(bench, stage, kept[:1])  # the heap grows back
-            fast = seconds(lambda: bare(bench, stage, kept)), embed()
-            stepping.append(slow[0] / fast[0])
-            embedded.append(slow[1] / fast[1])
-        print(
-            f"  freed memory kept: a step {statistics.median(stepping):.2f}x as fast as with glibc's own rule, "
-            f"embedding {statistics.median(embedded):.2f}x"
-        )
+    pairs = [(in_process(arguments, keep=False), in_process(arguments, keep=True)) for _ in range(PROCESSES)]
+    steps, embeddings = (statistics.median(back[i] / keep[i] for back, keep in pairs) for i in range(2))
+    print(f"  freed memory given back: a step takes {steps:.2f}x as long, embedding {embeddings:.2f}x")
 
 
 if __name__ == "__main__":

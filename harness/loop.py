@@ -87,7 +87,7 @@ class Checkpoint:
         storage.write(store_names.checkpoint(trial.id), buffer.getvalue())
 
 
-Validate = Callable[[], dict[str, float]]
+Validate = Callable[[], Generator[Progress, None, dict[str, float]]]
 
 
 def fit(
@@ -131,7 +131,7 @@ def fit(
                 yield progress(stage, epoch, values[:step], seen, time.perf_counter() - begun, spent)
         last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
         spent += time.perf_counter() - begun
-        metrics = validate() if validate else {}
+        metrics = (yield from validate()) if validate else {}
         speed = round(last.images_per_second, 1)
         curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed, **metrics})
         if stage.best and (not best or metrics[stage.best] > best["score"]):

@@ -2,10 +2,12 @@
 
 Why it is as it is. The time is that of the matrix product; the rest must not add to it. Where every image is searched
 for among all others, a product serves both images, so only half of them are computed. They are computed in tiles that
-stay in the cache, and never sorted: each query keeps its best so far, and of a tile only what beats the worst of them
-is looked at. To find it, a tile is reduced to the maxima of groups of GROUP images, one pass; after the first tiles
-hardly a group has anything to offer. What is kept besides is a tile and the best of every query, whatever the gallery.
-benchmarks/evaluation.py measures what is left beside the product.
+stay in the cache, and no row is ever sorted: each query keeps its best so far, and of a tile only what exceeds the
+worst of them is looked at, for its row and for its column at once. To find it, a tile is reduced to the maxima of
+groups of GROUP neighbouring entries, a line of the cache each, in one pass; after the first tiles few groups have
+anything to offer. Offers are collected, and settled a handful of times for each query. What is kept besides is a tile,
+the best of every query and what waits for it, whatever the gallery. benchmarks/evaluation.py measures what is left
+beside the product.
 """
 
 import math
@@ -16,6 +18,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool1d, pad
 
 TILE = {"cpu": 2**22, "cuda": 2**27}  # similarities at once: what stays in a cache; what keeps a GPU busy
 GROUP = 16
@@ -35,7 +38,6 @@ class Tiles:
     half: Tensor  # (m,) |g - c|^2 / 2
     rest: Tensor  # (n,) |q - c|^2 / 2 + (q - c).c
     side: int  # queries and gallery images at once
-    room: Tensor
 
     @classmethod
     def of(cls, queries: Tensor, gallery: Tensor) -> "Tiles":
@@ -44,8 +46,7 @@ class Tiles:
         rest = torch.cat(
             [(part - middle).square().sum(dim=1) / 2 + (part - middle) @ middle for part in queries.split(2**12)]
         )
-        size = side(gallery)
-        return cls(queries, gallery, middle, half, rest, size, gallery.new_empty(size * min(size, len(gallery))))
+        return cls(queries, gallery, middle, half, rest, side(gallery))
 
     @cached_property
     def doubt(self) -> float:
@@ -59,38 +60,40 @@ class Tiles:
         dim, eps = self.gallery.shape[1], torch.finfo(self.gallery.dtype).eps
         return 2 * reach * longest * math.sqrt(dim) * eps
 
-    def tile(self, centred: Tensor, first: int, begin: int) -> Tensor:
-        """Of queries `first` on, less the middle, and gallery images `begin` on. Overwritten by the next one."""
-        part = self.gallery[begin : begin + self.side]
-        block = self.room[: len(centred) * len(part)].view(len(centred), len(part))
-        torch.addmm(-self.half[begin : begin + len(part)], centred, part.T, out=block)
-        return block.sub_(self.rest[first : first + len(centred), None])
+    def tile(self, centred: Tensor, begin: int) -> Tensor:
+        """Queries less the middle, and gallery images `begin` on, less what is the same for all of a row (`rest`).
+        Columns of -inf fill up the last group."""
+        part, bias = self.gallery[begin : begin + self.side], -self.half[begin : begin + self.side]
+        if missing := -len(part) % GROUP:
+            part, bias = pad(part, (0, 0, 0, missing)), pad(bias, (0, missing), value=-math.inf)
+        return torch.addmm(bias, centred, part.T)
 
     def one_sided(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Blocks of queries, the closeness of their k nearest in the gallery, and which those are; in no order."""
         for rows in torch.arange(len(self.queries), device=self.queries.device).split(self.side):
             best = Best.none(len(rows), k, self.gallery)
-            centred = self.queries[rows] - self.middle
+            centred, rest = self.queries[rows] - self.middle, self.rest[rows]
             for begin in range(0, len(self.gallery), self.side):
-                best.merge(self.tile(centred, int(rows[0]), begin), begin)
+                offer(self.tile(centred, begin), rest, best, begin)
+            best.settle()
             yield rows, best.values, best.columns
 
     def mutual(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The same where the gallery is the queries, none of whom meets itself: a tile serves its rows, and as the rows
         of a later block its columns too."""
-        n = len(self.gallery)
-        best = Best.none(n, k, self.gallery)
-        for rows in torch.arange(n, device=self.gallery.device).split(self.side):
-            first, end = int(rows[0]), int(rows[-1]) + 1
-            centred = self.gallery[first:end] - self.middle
-            mine = best.part(first, end)
-            for begin in range(first, n, self.side):
-                block = self.tile(centred, first, begin)
-                if begin == first:
-                    block.fill_diagonal_(-math.inf)
+        blocks = torch.arange(len(self.gallery), device=self.gallery.device).split(self.side)
+        best = [Best.none(len(rows), k, self.gallery) for rows in blocks]
+        for number, rows in enumerate(blocks):
+            first, mine = int(rows[0]), best[number]
+            centred, rest = self.gallery[rows] - self.middle, self.rest[rows]
+            for other in range(number, len(blocks)):
+                begin = int(blocks[other][0])
+                tile = self.tile(centred, begin)
+                if other == number:
+                    offer(tile.fill_diagonal_(-math.inf), rest, mine, begin)
                 else:
-                    best.part(begin, begin + self.side).merge(block.T, first)
-                mine.merge(block, begin)
+                    offer(tile, rest, mine, begin, best[other], first)
+            mine.settle()
             yield rows, mine.values, mine.columns
 
 
@@ -107,63 +110,100 @@ def side(embeddings: Tensor) -> int:
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Best:
-    """Of each row the k largest entries so far (n, k), and their columns; in no order."""
+    """Of each row the k largest entries so far (n, k), and their columns; in no order.
+
+    What is offered waits until some row has been offered twice what it has room for: so all of it is looked at in few
+    passes, of which each raises the floor.
+    """
 
     values: Tensor
     columns: Tensor
+    floor: Tensor  # (n,) what an entry must exceed
+    waits: Tensor  # (n,) how many offers wait for each row
+    offers: list[tuple[Tensor, Tensor, Tensor]]  # rows, columns, values
 
     @classmethod
     def none(cls, n: int, k: int, like: Tensor) -> "Best":
-        return cls(like.new_full((n, k), -math.inf), torch.zeros(n, k, dtype=torch.int32, device=like.device))
+        return cls(
+            values=like.new_full((n, k), -math.inf),
+            columns=torch.zeros(n, k, dtype=torch.int32, device=like.device),
+            floor=like.new_full((n,), -math.inf),
+            waits=torch.zeros(n, dtype=torch.long, device=like.device),
+            offers=[],
+        )
 
-    def part(self, begin: int, end: int) -> "Best":
-        return Best(self.values[begin:end], self.columns[begin:end])
+    @property
+    def bottomless(self) -> bool:
+        """Fewer than k have been seen."""
+        return bool(self.floor[0].isinf())
 
-    def merge(self, block: Tensor, begin: int) -> None:
-        """Take in a block (n, width) whose first column is number `begin`."""
-        n, width = block.shape
+    def expect(self, entries: Tensor) -> None:
+        """Before anything is taken of these rows (n, width): of k of their groups each has an entry that is no smaller
+        than the k-th largest maximum."""
         k = self.values.shape[1]
-        size = min(GROUP, width // k)
-        if size < 2:  # too narrow for groups
-            best, places = block.topk(min(k, width), dim=1, sorted=False)
-            self.keep(best, places + begin)
-            return
-        m = width // size
-        grouped = block[:, : m * size].unflatten(1, (size, m))  # group j is the columns j, j + m, j + 2m, ...
-        if block.stride(0) < block.stride(1):  # a tile seen from its columns: reduced the way it lies in memory
-            maxima = grouped.permute(1, 2, 0).amax(dim=0).T.contiguous()
-        else:
-            maxima = grouped.amax(dim=1)
-        worst = self.values.amin(dim=1)
-        if worst[0].isinf():  # the first block: the k-th largest maximum says that k entries are no smaller
-            bound = maxima.topk(k, dim=1).values.amin(dim=1).nextafter(worst)
-            worst = torch.maximum(worst, bound)
-        row, group = (maxima > worst[:, None]).nonzero(as_tuple=True)
-        offered = grouped[row, :, group]
-        which, member = (offered > worst[row, None]).nonzero(as_tuple=True)
-        row = row[which]
-        offers = torch.bincount(row, minlength=n)
-        most = int(offers.max())
-        if most:
-            # every row's offers, which come row by row, in a row of their own
-            place = torch.arange(len(row), device=row.device) - (offers.cumsum(dim=0) - offers)[row]
-            new = self.values.new_full((n, most), -math.inf)
-            new[row, place] = offered[which, member]
-            at = torch.zeros_like(new, dtype=torch.long)
-            at[row, place] = member * m + group[which] + begin
-            self.keep(new, at)
-        if m * size < width:  # the columns that no group has
-            left = torch.arange(m * size, width, device=block.device)
-            self.keep(block[:, m * size :], (left + begin).expand(n, -1))
+        if size := min(GROUP, entries.shape[1] // k):
+            groups = entries.shape[1] // size
+            maxima = entries[:, : groups * size].unflatten(1, (size, groups)).amax(dim=1)
+            self.floor = maxima.topk(k, dim=1).values.amin(dim=1).nextafter(self.floor)
 
-    def keep(self, values: Tensor, columns: Tensor) -> None:
-        """The k largest of what there was and of these."""
-        joined = torch.cat([self.values, values], dim=1)
-        best, places = joined.topk(self.values.shape[1], dim=1, sorted=False)
-        self.columns.copy_(torch.cat([self.columns, columns.int()], dim=1).gather(1, places))
-        self.values.copy_(best)
+    def take(self, row: Tensor, column: Tensor, value: Tensor) -> None:
+        """Entries that may be among the largest of their rows."""
+        better = (value > self.floor.index_select(0, row)).nonzero().squeeze(1)
+        row, column, value = (part.index_select(0, better) for part in (row, column, value))
+        self.offers.append((row, column, value))
+        self.waits += row.bincount(minlength=len(self.waits))
+        if self.waits.max() >= 2 * self.values.shape[1]:
+            self.settle()
+
+    def settle(self) -> None:
+        """The k largest of what there was and of what waits."""
+        if not self.offers:
+            return
+        row, column, value = (torch.cat(parts) for parts in zip(*self.offers, strict=True))
+        row, order = row.sort()
+        n, k = self.values.shape
+        width = k + int(self.waits.max())
+        # the offers of a row, one after another, behind what it has
+        begin = torch.arange(n, device=row.device) * width + k - (self.waits.cumsum(dim=0) - self.waits)
+        place = torch.arange(len(row), device=row.device) + begin.index_select(0, row)
+        values, columns = self.values.new_full((n, width), -math.inf), self.columns.new_zeros((n, width))
+        values[:, :k], columns[:, :k] = self.values, self.columns
+        values.view(-1).scatter_(0, place, value.index_select(0, order))
+        columns.view(-1).scatter_(0, place, column.index_select(0, order))
+        self.values, places = values.topk(k, dim=1, sorted=False)
+        self.columns = columns.gather(1, places)
+        self.floor = self.values.amin(dim=1)
+        self.waits.zero_()
+        self.offers.clear()
+
+
+def offer(tile: Tensor, rest: Tensor, rows: Best, begin: int, columns: Best | None = None, first: int = 0) -> None:
+    """Give each entry of a tile, less the rest of its row, to its row if it is large enough there, and to its column.
+    The tile's first column is number `begin`, its first row number `first`."""
+    if rows.bottomless:
+        rows.expect(tile - rest[:, None])
+    maxima = max_pool1d(tile, GROUP).sub_(rest[:, None])
+    groups = maxima.shape[1]
+    floor = rows.floor[:, None]
+    if columns is not None:
+        if columns.bottomless:
+            columns.expect((tile - rest[:, None])[:, : len(columns.floor)].T)
+        below = pad(columns.floor, (0, -len(columns.floor) % GROUP), value=math.inf).view(groups, GROUP)
+        floor = torch.minimum(floor, below.amin(dim=1))
+    hit = (maxima > floor).flatten().nonzero().squeeze(1).int()
+    row, group = hit // groups, hit % groups
+    found = tile.view(-1, GROUP).index_select(0, hit) - rest.index_select(0, row)[:, None]
+    floor = rows.floor.index_select(0, row)[:, None]
+    if columns is not None:
+        floor = torch.minimum(floor, below.index_select(0, group))
+    place = (found > floor).flatten().nonzero().squeeze(1).int()
+    which, value = place // GROUP, found.view(-1).index_select(0, place)
+    row, column = row.index_select(0, which), group.index_select(0, which) * GROUP + place % GROUP
+    rows.take(row, column + begin, value)
+    if columns is not None:
+        columns.take(column, row + first, value)
 
 
 def rank(queries: Tensor, gallery: Tensor, candidates: Tensor) -> Tensor:

@@ -33,7 +33,6 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     trial, storage = job.trial, Storage(job.storage)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    allocator.keep_freed()
     started = time.perf_counter()
     images = yield from prepare(job)
     bench, loss = set_up(job, images, data.fold(images, job.dataset, trial.fold))
@@ -120,6 +119,8 @@ def set_up(job: Job, images: data.Images, fold: data.Fold) -> tuple[Bench, Loss 
     """Network and loss of a trial; a baseline has no loss."""
     trial = job.trial
     device = torch.device(job.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cpu":
+        allocator.keep_freed()
     torch.manual_seed(seed(trial, "weights"))
     model = backbones.create(trial, job.weights_file)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -227,27 +228,22 @@ def batches(bench: Bench, which: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield transforms.plain(bench.images, chosen, bench.trial), chosen
 
 
-def measure(bench: Bench, ks: tuple[int, ...]) -> dict[str, float]:
-    """Every metric on the held-out classes, without a word."""
-    return score(bench, quietly(embed_images(bench, bench.fold.test)), ks)
+def measure(bench: Bench, ks: tuple[int, ...]) -> Generator[Progress, None, dict[str, float]]:
+    """Every metric on the held-out classes."""
+    embedded = yield from embed_images(bench, bench.fold.test)
+    return score(bench, embedded, ks)
 
 
-def point(bench: Bench) -> dict[str, float]:
+def point(bench: Bench) -> Generator[Progress, None, dict[str, float]]:
     """Of a curve: retrieval on the held-out classes as in the end, and of each training image among the training
     images. Without NMI: k-means may take longer than the epoch did."""
     labels, queries = held_out(bench)
     train_labels = bench.fold.train_labels.to(bench.device)
-    found = evaluate.retrieval(quietly(embed_images(bench, bench.fold.test)), labels, (1,), queries)
-    seen = evaluate.retrieval(quietly(embed_images(bench, bench.fold.train)), train_labels, (1,))
+    embedded = yield from embed_images(bench, bench.fold.test)
+    found = evaluate.retrieval(embedded, labels, (1,), queries)
+    embedded = yield from embed_images(bench, bench.fold.train)
+    seen = evaluate.retrieval(embedded, train_labels, (1,))
     return found | {f"train {name}": value for name, value in seen.items()}
-
-
-def quietly(embedding: Generator[Progress, None, Tensor]) -> Tensor:
-    while True:
-        try:
-            next(embedding)
-        except StopIteration as end:
-            return end.value
 
 
 def held_out(bench: Bench) -> tuple[Tensor, Tensor | None]:
