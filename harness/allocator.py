@@ -1,7 +1,7 @@
 """Memory on a CPU that a step has freed and the next one needs again.
 
 By default glibc hands a freed tensor of some size back to the system, which fills it with zeros page by page when it is
-asked for again: up to a third of the time of a training step. Kept, it costs nothing, and the peak is the same.
+asked for again: up to a third of the time of a training step. Kept, it costs nothing, and the peak is about the same.
 benchmarks/training.py measures both.
 """
 
