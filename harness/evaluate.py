@@ -138,8 +138,10 @@ def rankings(
         found = found.gather(1, order).long()
         right = shown[found] == names[queries, None]
         near = values[:, :-1] - values[:, 1:] <= doubt
-        unclear = (near & (right[:, :-1] != right[:, 1:]))[:, :depth].any(dim=1)
-        # a near tie may go on beyond what was looked at
+        # a near tie at the edge may go on behind it
+        near[:, depth - 1 :] = near[:, depth - 1 :].cumprod(dim=1)
+        unclear = (near & (right[:, :-1] != right[:, 1:])).any(dim=1)
+        # and beyond what was looked at
         endless = values[:, depth - 1] - values[:, -1] <= doubt if wide < most else torch.zeros_like(unclear)
         for row in (unclear & ~endless).nonzero().flatten().split(8):
             ranked = rank(embeddings[queries[row]], gallery, found[row])[:, :depth]

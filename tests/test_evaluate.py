@@ -99,7 +99,7 @@ def test_identical_images_are_ranked_by_their_index() -> None:
     assert evaluate.recall_at_k(x, y, (1, 2, 3)) == {1: 3 / 5, 2: 3 / 5, 3: 1.0}
 
 
-@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("classes", [2, 5, 30, 40, 50])  # many classes: few neighbours count, and ties go on behind
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_points_on_a_grid_full_of_ties_are_ranked_as_in_the_loop(classes: int, offset: float) -> None:
     """Integer coordinates: squared distances are whole numbers, most of them shared by many; far from the origin
