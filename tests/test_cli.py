@@ -555,7 +555,7 @@ def test_a_file_imports_only_what_stands_to_its_left() -> None:
     """spec < config < plan < store < tables, and spec < data ... < train < local; cli is last."""
     light = ["spec", "listing", "config", "reference", "plan", "budget", "store", "tables", "figures", "report"]
     heavy = ["spec", "download", "listing", "images", "cache", "storage", "data", "transforms", "sampler"]
-    heavy += ["backbones", "clustering", "neighbours", "evaluate", "provenance"]
+    heavy += ["backbones", "clustering", "neighbours", "evaluate", "provenance", "allocator"]
     heavy += ["loop", "train", "ensemble", "inference", "local", "dispatch"]
     folder = Path(train.__file__).parent
     for order, allowed in ((light, ()), (heavy, ())):
