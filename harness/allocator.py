@@ -8,8 +8,7 @@ benchmarks/training.py measures both.
 import ctypes
 import sys
 
-# The numbers of <malloc.h>.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # the numbers of <malloc.h>
 
 
 def keep_freed() -> bool:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import backbones, config, data, estimate, evaluate, listing, loop, plan, train, transforms
+from harness import allocator, backbones, config, data, estimate, evaluate, listing, loop, plan, train, transforms
 from harness.local import execute
 from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
@@ -370,6 +370,13 @@ def test_a_reloading_trial_goes_on_from_its_checkpoint_with_the_same_bits(
     resumed, _ = run(one, tmp_path / "cut")
     assert resumed.metrics == whole.metrics
     assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+
+
+def test_a_trial_on_a_cpu_keeps_the_memory_it_frees(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(allocator, "keep_freed", lambda: asked.append(True))
+    set_up(trial())
+    assert asked
 
 
 # --- curves ---
