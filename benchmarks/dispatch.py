@@ -25,9 +25,10 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from harness import config, dispatch, local, plan
-from harness.progress import Display
-from harness.run import Run
+from harness import config, plan
+from harness.execution import local, ray_cluster
+from harness.execution.display import Display
+from harness.execution.run import Run
 from harness.spec import Event, Experiment, Job, Progress, Result, Trial
 from harness.storage import Storage
 from harness.store import Store
@@ -60,7 +61,7 @@ def throughput(trials: int, epochs: int) -> None:
             seconds[threads] = timed(lambda todo=todo: local.execute(todo, lambda trial, event: None))
             print(f"    one process, {threads} thread(s): {seconds[threads]:.0f} s", flush=True)
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, dispatch.Cluster().connected(Storage(folder), print) as cluster:
+    with tempfile.TemporaryDirectory() as folder, ray_cluster.Cluster().connected(Storage(folder), print) as cluster:
         parallel = timed(lambda: cluster.execute(jobs(asked, folder), lambda trial, event: None))
     print(f"    two workers, 1 thread each: {parallel:.0f} s")
     print(
@@ -70,7 +71,8 @@ def throughput(trials: int, epochs: int) -> None:
 
 FRESH = """
 import time; begun = time.perf_counter()
-from harness import config, plan, train
+from harness import config, plan
+from harness.training import trial as train
 from harness.spec import Experiment, Job
 asked = Experiment(config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings={settings})
 job = Job(plan.final(asked, {{}})[0], asked.dataset, {folder!r}, threads=1)
@@ -93,7 +95,7 @@ def start_up(trials: int) -> None:
             fresh.append(time.perf_counter() - begun)
     asked = experiment(trials + 1, **settings)
     torch.set_num_threads(1)
-    from harness import train
+    from harness.training import trial as train
 
     with tempfile.TemporaryDirectory() as folder:
         reused, steps = [], []
@@ -112,7 +114,7 @@ def start_up(trials: int) -> None:
     print(f"(b) start-up of a later trial against a fresh process: {100 * warm / cold:.1f} %")
 
 
-class Idle(dispatch.TrialWorker):
+class Idle(ray_cluster.TrialWorker):
     """A worker whose trials end at once with a made-up result."""
 
     def events_of(self, job: Job) -> Iterator[Event]:
@@ -134,7 +136,7 @@ def overhead(trials: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results"
         ended: list[float] = []
-        with dispatch.Cluster().connected(Storage(folder), print) as cluster:
+        with ray_cluster.Cluster().connected(Storage(folder), print) as cluster:
             store = Store(results)
             store.prepare()
             silent = Console(file=open(os.devnull, "w"))  # noqa: SIM115
@@ -146,9 +148,9 @@ def overhead(trials: int) -> None:
 
             todo = [run.job(trial) for trial in plan.final(asked, {})]
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            worker, dispatch.TrialWorker = dispatch.TrialWorker, Idle  # type: ignore[misc]
+            worker, ray_cluster.TrialWorker = ray_cluster.TrialWorker, Idle  # type: ignore[misc]
             cluster.execute(todo, clock)
-            dispatch.TrialWorker = worker  # type: ignore[misc]
+            ray_cluster.TrialWorker = worker  # type: ignore[misc]
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         rate = (len(ended) - 1) / (ended[-1] - ended[0])  # from the first end: the workers' start is left out
         print(

@@ -36,7 +36,7 @@ def product(x: Any, y: Any) -> dict[str, float]:
     """The matrix products alone, in the tiles of ours, each pair once."""
     import torch
 
-    from harness import neighbours
+    from harness.evaluation import neighbours
 
     side, half = neighbours.side(x), torch.zeros(len(x))
     for first in range(0, len(x), side):
@@ -46,7 +46,7 @@ def product(x: Any, y: Any) -> dict[str, float]:
 
 
 def retrieval(x: Any, y: Any) -> dict[str, float]:
-    from harness import evaluate
+    from harness.evaluation import metrics as evaluate
 
     return evaluate.retrieval(x, y, KS)
 
@@ -62,7 +62,7 @@ def pml(x: Any, y: Any) -> dict[str, float]:
 
 def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
     def run(x: Any, y: Any) -> dict[str, float]:
-        from harness.clustering import RECIPES, kmeans
+        from harness.evaluation.clustering import RECIPES, kmeans
 
         return quality(x, y, kmeans(x, len(y.unique()), 0, RECIPES[recipe]))
 
@@ -83,7 +83,7 @@ def curve(x: Any, y: Any) -> dict[str, float]:
     """Seconds and inertia of ours after its start and after each whole sweep, the short ones before it included."""
     import torch
 
-    from harness import clustering
+    from harness.evaluation import clustering
 
     k, generator = len(y.unique()), torch.Generator().manual_seed(0)
     begun = time.perf_counter()
@@ -103,7 +103,7 @@ def curve(x: Any, y: Any) -> dict[str, float]:
 def quality(x: Any, y: Any, labels: Any) -> dict[str, float]:
     import torch
 
-    from harness.clustering import mutual_information
+    from harness.evaluation.clustering import mutual_information
 
     sums = torch.zeros(int(labels.max()) + 1, x.shape[1]).index_add_(0, labels, x)
     sizes = labels.bincount(minlength=len(sums)).clamp_min(1)
@@ -116,7 +116,7 @@ def wide(x: Any, y: Any) -> dict[str, float]:
     """5,000 queries against the rest."""
     import torch
 
-    from harness import evaluate
+    from harness.evaluation import metrics as evaluate
 
     queries = torch.zeros(len(y), dtype=torch.bool)
     queries[:5000] = True

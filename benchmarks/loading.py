@@ -24,8 +24,12 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import losses
-from harness import backbones, config, data, listing, loop, plan, train
+from harness import config, plan
+from harness.backbones import network
+from harness.data import listing, loading
 from harness.spec import Dataset, Experiment, Job, Trial
+from harness.training import loop
+from harness.training import trial as train
 
 WORKERS = 2
 ROUNDS = 3
@@ -46,19 +50,19 @@ def a_trial(dataset: Dataset, **settings: object) -> Trial:
     return plan.final(asked, {})[0]
 
 
-def load(dataset: Dataset, trial: Trial) -> tuple[data.Images, float]:
+def load(dataset: Dataset, trial: Trial) -> tuple[loading.Images, float]:
     """The images, and the seconds their first use took."""
     begun = time.perf_counter()
-    loading = data.load(dataset, trial, "")
+    progress = loading.load(dataset, trial, "")
     while True:
         try:
-            next(loading)
+            next(progress)
         except StopIteration as end:
             return end.value, time.perf_counter() - begun
 
 
-def bench_of(trial: Trial, dataset: Dataset, images: data.Images) -> tuple[loop.Bench, loop.Stage]:
-    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, data.fold(images, dataset, "test"))
+def bench_of(trial: Trial, dataset: Dataset, images: loading.Images) -> tuple[loop.Bench, loop.Stage]:
+    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, loading.fold(images, dataset, "test"))
     assert loss is not None
     return bench, train.main_stage(bench, loss)
 
@@ -140,7 +144,7 @@ def measure(folder: Path, count: int, steps: int) -> None:
 
 
 def backbone(bench: loop.Bench) -> str:
-    assert isinstance(bench.model, backbones.Embedder)
+    assert isinstance(bench.model, network.Embedder)
     return f"{bench.trial.backbone} with {losses.get(bench.trial.loss).title} at {bench.trial.crop} px"
 
 

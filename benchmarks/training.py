@@ -24,9 +24,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harness import allocator, config, data, listing, loop, plan, train
+from harness import config, plan
+from harness.data import listing
 from harness.spec import Experiment, Job
 from harness.storage import Storage
+from harness.training import allocator, loop
+from harness.training import trial as train
 
 ROUNDS = 9
 PROCESSES = 3  # of each kind
@@ -48,7 +51,7 @@ def set_up(arguments: argparse.Namespace) -> tuple[Job, loop.Bench, loop.Stage]:
             next(loading)
     except StopIteration as end:
         images = end.value
-    bench, loss = train.set_up(job, images, data.fold(images, dataset, "test"))
+    bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
     assert loss is not None
     stage = replace(train.main_stage(bench, loss), epochs=1)
     return job, bench, replace(stage, batches=Few(stage.batches, arguments.batches))  # type: ignore[arg-type]

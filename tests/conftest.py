@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness import cli, config, data
-from harness.embedded.build_emoji import save
+from harness import config
+from harness.cli import main as cli
+from harness.data import loading
+from harness.data.embedded.build_emoji import save
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster as RayCluster
@@ -114,8 +116,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (configs / "datasets" / "blobs.toml").write_text(DATASET.format(sha256=digest))
     (configs / "protocols" / "tiny.toml").write_text(PROTOCOL)
     monkeypatch.setattr(config, "CONFIGS", configs)
-    monkeypatch.setattr(data, "EMBEDDED", embedded)
-    data.forget()
+    monkeypatch.setattr(loading, "EMBEDDED", embedded)
+    loading.forget()
     return configs
 
 

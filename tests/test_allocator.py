@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from harness import allocator
+from harness.training import allocator
 
 # Page faults of three training steps, whose tensors have 64 MB each, after some more to get used to them.
 STEPS = """
 import resource, sys, torch
-from harness import allocator
+from harness.training import allocator
 if sys.argv[1] == "keep":
     assert allocator.keep_freed()
 model = torch.nn.Sequential(*[torch.nn.Conv2d(16, 16, 1) for _ in range(3)])

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from harness.budget import expected_best
+from harness.analysis.budget import expected_best
 
 
 @pytest.mark.parametrize("scores", [[0.3], [0.5, 0.1], [0.4, 0.9, 0.1, 0.7, 0.2, 0.65], [0.5, 0.5, 0.2, 0.5, 0.9]])

@@ -22,8 +22,9 @@ from filelock import FileLock
 from PIL import Image
 from torchvision.transforms import v2
 
-from harness import cache, config, data, images, listing, plan
-from harness.listing import Listing
+from harness import config, plan
+from harness.data import cache, images, listing, loading
+from harness.data.listing import Listing
 from harness.spec import Dataset, Experiment, Trial, UserError
 
 SIZES = ((40, 30), (30, 40), (23, 71), (71, 23), (16, 16), (9, 5), (50, 50), (16, 33))  # width, height
@@ -33,8 +34,8 @@ ASPECTS = ("square", "kept")
 BUILD = """
 import sys, time
 from pathlib import Path
-from harness import cache, images
-from harness.listing import Listing
+from harness.data import cache, images
+from harness.data.listing import Listing
 
 folder, notes, go, aspect = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4]
 paths = tuple(sorted(file.name for file in folder.iterdir()))
@@ -57,9 +58,9 @@ for done in cache.build(cache.Key("things", "f1", 16, aspect), listing):
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    data.forget()
+    loading.forget()
     yield tmp_path / "cache"
-    data.forget()
+    loading.forget()
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_a_cache_needs_the_original_files_no_more(things: Listing, aspect: str) 
     dataset = own(things.folder.parent)
     whole = load(dataset, aspect)
     shutil.rmtree(dataset.folder)
-    data.forget()
+    loading.forget()
     again = load(dataset, aspect)
     assert np.array_equal(whole.pixels, again.pixels)
     assert whole.paths == again.paths == tuple(f"class {n // 2}/{n:03}.png" for n in range(8))
@@ -434,7 +435,7 @@ def trial(dataset: Dataset, aspect: str) -> Trial:
     return plan.final(asked, {})[0]
 
 
-def finish(steps: Generator[tuple[int, int], None, data.Images]) -> data.Images:
+def finish(steps: Generator[tuple[int, int], None, loading.Images]) -> loading.Images:
     while True:
         try:
             next(steps)
@@ -442,8 +443,8 @@ def finish(steps: Generator[tuple[int, int], None, data.Images]) -> data.Images:
             return end.value
 
 
-def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> data.Images:
-    return finish(data.load(dataset, trial(dataset, aspect), "", skip_bad=skip_bad))
+def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> loading.Images:
+    return finish(loading.load(dataset, trial(dataset, aspect), "", skip_bad=skip_bad))
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)

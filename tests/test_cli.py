@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import data, train
+from harness.data import loading
+from harness.training import trial as train
 from tests.conftest import Harness, heed_ctrl_c
 
 QUICK = ("run", "--losses", "group,triplet", "--dataset", "blobs")
@@ -297,7 +298,7 @@ def test_a_mistake_is_one_line_that_says_what_is_allowed(
 
 
 def test_a_damaged_dataset_file_is_told_before_anything_runs(small: Path, harness: Harness) -> None:
-    file = data.EMBEDDED / "blobs.npz"
+    file = loading.EMBEDDED / "blobs.npz"
     file.write_bytes(b"x" + file.read_bytes())
     said = harness(*QUICK)
     assert said.code == 2

@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from harness import data, local
+from harness.data import loading
+from harness.execution import local
 from harness.spec import Job
 from tests.conftest import PROTOCOL, Harness
 from tests.test_listing import lay_cub, lay_inshop, lay_sop
@@ -251,7 +252,7 @@ def test_a_bad_image_is_named_and_going_on_without_is_recorded(small: Path, harn
     bad = spoil(folder)
     words = ("run", "--losses", "triplet", "--dataset", str(folder), "--protocol", "tiny")
     for _ in range(2):  # the second time they are known from the cache
-        data.forget()
+        loading.forget()
         said = harness(*words)
         assert said.code == 1
         failed = [line for line in said.err.splitlines() if line.startswith("failed: ")]
@@ -451,7 +452,7 @@ def test_caches_are_listed_and_removed(root: Path, harness: Harness, tmp_path: P
     assert said.out.startswith(f"removed {name}, ")
     assert name not in harness("data", "cache", "ls").out
     assert not any(file.is_dir() for file in own_cache.iterdir())
-    data.forget()
+    loading.forget()
     assert harness(*words, "--skip-bad-images", "--rerun").code == 0  # what is removed is built again
     assert harness("data", "cache", "rm", name).out.startswith(f"removed {name}")
 

@@ -15,11 +15,12 @@ import ray
 from ray.cluster_utils import Cluster as RayCluster
 from ray.util.state import list_actors
 
-from harness import config, local, plan
+from harness import config, plan
 from harness import storage as names
-from harness.dispatch import Cluster
-from harness.progress import Display
-from harness.run import Run
+from harness.execution import local
+from harness.execution.display import Display
+from harness.execution.ray_cluster import Cluster
+from harness.execution.run import Run
 from harness.spec import Event, Experiment, Failure, Job, LossSpec, Progress, Result, Stopped, Trial, UserError
 from harness.storage import Storage
 from harness.store import Store

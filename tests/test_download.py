@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import download
-from harness.download import Archive, fetch, unpack
+from harness.data import download
+from harness.data.download import Archive, fetch, unpack
 from harness.spec import UserError
 
 CONTENT = bytes(range(256)) * 40

@@ -76,7 +76,7 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
 
 def test_the_option_offers_the_recipes_there_are() -> None:
     """They are named apart, because the command line must not import torch to list them."""
-    from harness.cli.kept import NMI
-    from harness.clustering import RECIPES
+    from harness.cli.eval import NMI
+    from harness.evaluation.clustering import RECIPES
 
     assert {one.value for one in NMI} == set(RECIPES)

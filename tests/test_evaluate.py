@@ -8,7 +8,8 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
-from harness import clustering, evaluate, neighbours
+from harness.evaluation import clustering, neighbours
+from harness.evaluation import metrics as evaluate
 
 
 def random_points(seed: int = 0, n: int = 60, classes: int = 9) -> tuple[Tensor, Tensor]:

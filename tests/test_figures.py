@@ -13,9 +13,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 from harness import config, plan
-from harness.figures import FIGURES, Asked, draw, grid, groups, plots, retrieval, style, tsne
+from harness.figures import grid, groups, plots, retrieval, style, tsne
 from harness.figures.groups import Group, lines, search_scores
-from harness.figures.shown import Shown
+from harness.figures.pictures import Shown
+from harness.figures.registry import FIGURES, Asked, draw
 from harness.spec import Result, UserError
 from harness.storage import Storage
 from harness.store import Store
@@ -452,14 +453,14 @@ def test_the_rows_of_the_embeddings_are_the_images_of_the_test_half(
     small: Path, harness: Harness, tmp_path: Path
 ) -> None:
     """The pictures of a class's rows are the stored drawings of that class, resized."""
-    from harness import data, listing
-    from harness.figures import shown as module
+    from harness.data import listing, loading
+    from harness.figures import pictures as module
 
     harness("run", "--losses", "triplet", "--dataset", "blobs")
     where = Store(tmp_path / "results")
     (run,) = [one for one in where.results()[0] if one.trial.loss == "triplet"]
     some = module.load(run, asked(where.artifacts))
-    images = data.embedded(listing.identify(config.dataset("blobs"), tmp_path))
+    images = loading.embedded(listing.identify(config.dataset("blobs"), tmp_path))
     for row in (0, 17, 47):
         picture = some.picture(row)
         assert picture.shape == (32, 32, 3)

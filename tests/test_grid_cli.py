@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import config, plan, train
-from harness.cli.plan import grid_table
+from harness import config, plan
+from harness.cli.run_output import grid_table
 from harness.spec import Experiment
+from harness.training import trial as train
 from tests.conftest import Harness
 from tests.test_spec import a_result
 

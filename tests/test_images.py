@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from harness import images
-from harness.images import BadImageError
+from harness.data import images
+from harness.data.images import BadImageError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 

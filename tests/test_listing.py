@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from harness import config, data, listing
+from harness import config
+from harness.data import listing, loading
 from harness.spec import Dataset, UserError
 from tests.test_spec import a_trial
 
@@ -565,14 +566,14 @@ def test_numbers_that_are_not_known_are_those_found(tmp_path: Path) -> None:
 def test_a_worker_whose_files_changed_after_planning_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA", raising=False)
-    data.forget()
+    loading.forget()
     lay_cub(tmp_path / "here" / "cub")
     planned = listing.identify(unasserted("cub"), tmp_path / "here")
     image = tmp_path / "here" / "cub" / "images" / "001.Bird" / "Bird_0.jpg"
     image.write_text("longer than it was")
     changed = listing.identify(unasserted("cub"), tmp_path / "here").fingerprint
     with pytest.raises(UserError) as error:
-        list(data.load(planned, a_trial(), str(tmp_path / "here")))
+        list(loading.load(planned, a_trial(), str(tmp_path / "here")))
     said = str(error.value)
     assert said.startswith(f"cub: the files under {tmp_path / 'here' / 'cub'} are not those the run was planned with")
     assert f"(fingerprint {changed}, planned {planned.fingerprint})" in said
@@ -583,8 +584,8 @@ def test_a_worker_finds_its_own_copy_by_its_own_environment(tmp_path: Path, monk
         lay_cub(tmp_path / place / "cub")
     planned = listing.identify(unasserted("cub"), tmp_path / "driver")
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "worker"))
-    assert data.find(planned, str(tmp_path / "driver")).folder == tmp_path / "driver" / "cub"
-    assert data.find(planned, str(tmp_path / "gone")).folder == tmp_path / "worker" / "cub"
+    assert loading.find(planned, str(tmp_path / "driver")).folder == tmp_path / "driver" / "cub"
+    assert loading.find(planned, str(tmp_path / "gone")).folder == tmp_path / "worker" / "cub"
     monkeypatch.delenv("HARNESS_DATA")
     with pytest.raises(UserError, match=f"cub: no data; looked for images.txt in {tmp_path / 'gone'}"):
-        data.find(planned, str(tmp_path / "gone"))
+        loading.find(planned, str(tmp_path / "gone"))

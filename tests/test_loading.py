@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import loop
+from harness.training import loop
 
 # Builds the cache, trains an epoch and evaluates, on small crops, then loads it all again as large as it is. Tells the
 # largest resident memory on the way, without the pages of mapped files, which the system drops when it needs the room,
@@ -24,7 +24,9 @@ import resource, sys, threading
 from dataclasses import replace
 from pathlib import Path
 
-from harness import cache, config, data, listing, loop, plan, train
+from harness.data import cache, loading, listing
+from harness import config, plan
+from harness.training import loop, trial as train
 from harness.spec import Experiment, Job
 
 folder, storage = sys.argv[1:]
@@ -48,8 +50,8 @@ job = Job(plan.final(asked, {})[0], dataset, storage, threads=1)
 thread = threading.Thread(target=sample)
 thread.start()
 stages = {progress.stage for progress in train.run(job)}
-(images,) = data._loaded.values()
-bench, loss = train.set_up(job, images, data.fold(images, dataset, "test"))
+(images,) = loading._loaded.values()
+bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
 bench.trial = replace(job.trial, crop=128)
 for _ in loop.load(bench, train.main_stage(bench, loss), 1):
     pass

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import losses
-from harness import config, reference
-from harness.reference import Published
+from harness import config
+from harness.analysis import reference
+from harness.analysis.reference import Published
 from harness.spec import SETTINGS
 
 NMI = {(dataset, "NMI") for dataset in ("cub", "cars", "sop")}

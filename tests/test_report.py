@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import figures, report
+from harness.figures import registry as figures
+from harness.report import page as report
 from harness.spec import Result
 from harness.store import Store
 from tests.conftest import Harness

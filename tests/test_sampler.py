@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.sampler import Balanced, Shuffled
+from harness.data.sampler import Balanced, Shuffled
 
 
 def batches(labels: Tensor, classes: int, samples: int, seed: int = 0) -> list[Tensor]:

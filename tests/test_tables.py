@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness import config, plan, reference, tables
+from harness import config, plan
+from harness.analysis import reference
 from harness.spec import Result, UserError
-from harness.tables import measured, render
+from harness.tables import build as tables
+from harness.tables import render
+from harness.tables import rows as measured
 from harness.tables.layout import letters
 from tests.test_spec import a_result, a_trial
 

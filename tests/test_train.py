@@ -11,10 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 import losses
-from harness import allocator, backbones, config, data, estimate, evaluate, listing, loop, plan, train, transforms
-from harness.local import execute
+from harness import config, plan
+from harness.backbones import network
+from harness.data import listing, loading, transforms
+from harness.evaluation import metrics as evaluate
+from harness.execution import estimate
+from harness.execution.local import execute
 from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
+from harness.training import allocator, loop
+from harness.training import trial as train
 from losses.base import Loss
 
 MEASURE = train.measure
@@ -32,8 +38,8 @@ def blobs() -> Dataset:
 
 
 def set_up(one: Trial) -> tuple[loop.Bench, Any]:
-    images = data.embedded(blobs())
-    return train.set_up(Job(one, blobs(), ""), images, data.fold(images, blobs(), one.fold))
+    images = loading.embedded(blobs())
+    return train.set_up(Job(one, blobs(), ""), images, loading.fold(images, blobs(), one.fold))
 
 
 def run(one: Trial, artifacts: Path, **options: Any) -> tuple[Result, list[Progress]]:
@@ -490,7 +496,7 @@ def test_the_optimizer_is_the_trials(small: Path, name: str, kind: type, has: di
 
 
 def test_dim_none_is_the_backbones_own_width(small: Path) -> None:
-    wide, narrow = backbones.create(trial(dim=None)), backbones.create(trial(dim=8))
+    wide, narrow = network.create(trial(dim=None)), network.create(trial(dim=8))
     images = torch.rand(2, 3, 32, 32)
     assert wide.eval()(images).shape == (2, wide.dim)
     assert narrow.eval()(images).shape == (2, 8)
@@ -499,7 +505,7 @@ def test_dim_none_is_the_backbones_own_width(small: Path) -> None:
 
 @pytest.mark.parametrize("pooling", ["avg", "max", "avgmax"])
 def test_pooling_is_the_trials(small: Path, pooling: str) -> None:
-    model = backbones.create(trial(dim=None, pooling=pooling)).eval()
+    model = network.create(trial(dim=None, pooling=pooling)).eval()
     features = model.trunk.forward_features((torch.ones(1, 3, 32, 32) - model.mean) / model.std)
     average, largest = features.mean((2, 3)), features.amax((2, 3))
     expected = {"avg": average, "max": largest, "avgmax": (average + largest) / 2}[pooling]
@@ -507,7 +513,7 @@ def test_pooling_is_the_trials(small: Path, pooling: str) -> None:
 
 
 def test_layer_norm_stands_before_the_embedding_and_has_no_parameters(small: Path) -> None:
-    plain, normed = backbones.create(trial(dim=None)), backbones.create(trial(dim=None, layer_norm=True))
+    plain, normed = network.create(trial(dim=None)), network.create(trial(dim=None, layer_norm=True))
     normed.trunk.load_state_dict(plain.trunk.state_dict())
     images = torch.rand(2, 3, 32, 32)
     features = plain.eval()(images)
@@ -518,7 +524,7 @@ def test_layer_norm_stands_before_the_embedding_and_has_no_parameters(small: Pat
 
 def test_freeze_bn_keeps_the_statistics_and_only_then(small: Path) -> None:
     for frozen in (True, False):
-        model = backbones.create(trial(freeze_bn=frozen))
+        model = network.create(trial(freeze_bn=frozen))
         before = {name: value.clone() for name, value in model.state_dict().items() if "running" in name}
         model.train()
         model(torch.rand(4, 3, 32, 32))
@@ -543,14 +549,14 @@ def test_packaged_weights_load_strictly_and_see_what_the_network_was_trained_to_
 def test_packaged_weights_are_those_of_the_trial() -> None:
     asked = Experiment(config.dataset("emoji"), config.protocol("quick"), ())
     _, network = plan.baselines(asked)
-    first, second = backbones.create(network), backbones.create(network)
+    first, second = network.create(network), network.create(network)
     assert torch.equal(first.trunk.conv_stem.weight, second.trunk.conv_stem.weight)
-    scratch = backbones.create(dataclasses.replace(network, weights="none"))
+    scratch = network.create(dataclasses.replace(network, weights="none"))
     assert not torch.equal(first.trunk.conv_stem.weight, scratch.trunk.conv_stem.weight)
 
 
 def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
-    first, second = (finish(data.load(blobs(), trial(seed=seed))) for seed in (0, 1))
+    first, second = (finish(loading.load(blobs(), trial(seed=seed))) for seed in (0, 1))
     assert first is second
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from harness import config, plan, transforms
-from harness.data import Images
+from harness import config, plan
+from harness.data import transforms
+from harness.data.loading import Images
 from harness.spec import Experiment, Trial
 
 SQUARE = ((8, 8),) * 6  # height, width

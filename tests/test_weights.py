@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from harness import backbones, config, plan
-from harness.backbones import bn_inception, packaged, weights
+from harness import config, plan
+from harness.backbones import bn_inception, network, packaged, weights
 from harness.spec import Experiment, Trial, UserError
 from tests.conftest import Harness
 
 
-def network(backbone: str, source: str = "none", **settings: Any) -> Trial:
+def trial_of(backbone: str, source: str = "none", **settings: Any) -> Trial:
     asked = Experiment(
         config.dataset("emoji"),
         config.protocol("quick"),
@@ -32,14 +32,14 @@ def state_of(backbone: str) -> dict[str, Tensor]:
     return timm.create_model(backbone).state_dict()
 
 
-def loaded(backbone: str, file: Path) -> backbones.Embedder:
+def loaded(backbone: str, file: Path) -> network.Embedder:
     which, path = weights.resolve(backbone, str(file))
-    model = backbones.create(network(backbone, which), path)
-    assert isinstance(model, backbones.Embedder)
+    model = network.create(trial_of(backbone, which), path)
+    assert isinstance(model, network.Embedder)
     return model
 
 
-def holds(model: backbones.Embedder, state: dict[str, Tensor]) -> bool:
+def holds(model: network.Embedder, state: dict[str, Tensor]) -> bool:
     own = model.trunk.state_dict()
     return bool(own) and all(torch.equal(own[name], state[name]) for name in own)
 
@@ -158,18 +158,18 @@ def test_which_weights_are_part_of_the_trial_but_not_where_they_lie(tmp_path: Pa
     names = [weights.resolve("test_resnet", str(file))[0] for file in files]
     assert names[0] == f"file:{hashlib.sha256(files[0].read_bytes()).hexdigest()[:12]}"
     assert names[0] == names[1] != names[2]
-    trials = [network("test_resnet", name) for name in names]
+    trials = [trial_of("test_resnet", name) for name in names]
     assert trials[0].id == trials[1].id != trials[2].id
     with pytest.raises(UserError, match="the trial wants"):
-        backbones.create(trials[0], str(files[2]))
+        network.create(trials[0], str(files[2]))
 
 
 def test_the_sha256_of_the_weights_is_known(tmp_path: Path) -> None:
     torch.save(state_of("test_resnet"), tmp_path / "mine.pth")
     model = loaded("test_resnet", tmp_path / "mine.pth")
     assert model.weights_sha256 == hashlib.sha256((tmp_path / "mine.pth").read_bytes()).hexdigest()
-    assert backbones.create(network("test_resnet")).weights_sha256 is None
-    lite = backbones.create(network("tf_efficientnet_lite0", "package"))
+    assert network.create(trial_of("test_resnet")).weights_sha256 is None
+    lite = network.create(trial_of("tf_efficientnet_lite0", "package"))
     assert lite.weights_sha256 == packaged.sha256("tf_efficientnet_lite0")
 
 
@@ -208,7 +208,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_with_the_other_ways(monkeypatc
 
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(UserError) as error:
-        backbones.create(network("resnet18", "hub:a1_in1k"))
+        network.create(trial_of("resnet18", "hub:a1_in1k"))
     story = str(error.value)
     assert story.startswith("the weights resnet18.a1_in1k cannot be had from the hub: We couldn't connect to the hub.")
     assert "--weights FILE" in story
@@ -226,7 +226,7 @@ def test_hub_weights_are_loaded_and_hashed_by_their_tensors(monkeypatch: pytest.
         return real("test_resnet", pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **options)
 
     monkeypatch.setattr(timm, "create_model", hub)
-    model = backbones.create(network("test_resnet", "hub:r160_in1k"))
+    model = network.create(trial_of("test_resnet", "hub:r160_in1k"))
     assert asked == ["test_resnet.r160_in1k"]
     assert holds(model, state)
     assert model.weights_sha256 == weights.of_tensors(state)
@@ -236,7 +236,7 @@ def test_hub_weights_are_loaded_and_hashed_by_their_tensors(monkeypatch: pytest.
 
 
 def test_bn_inception_sees_bgr_from_0_to_255_less_its_mean() -> None:
-    model = backbones.create(network("bn_inception", resize=64, crop=64)).eval()
+    model = network.create(trial_of("bn_inception", resize=64, crop=64)).eval()
     image = torch.rand(1, 3, 64, 64)
     seen: list[Tensor] = []
     model.trunk.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -251,7 +251,7 @@ def test_other_backbones_see_rgb_with_their_own_mean_and_deviation() -> None:
         ("tf_efficientnet_lite0", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
         ("densenet121", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     ):
-        model = backbones.create(network(backbone)).eval()
+        model = network.create(trial_of(backbone)).eval()
         image = torch.rand(1, 3, 32, 32)
         seen: list[Tensor] = []
         model.trunk.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
@@ -285,5 +285,5 @@ def test_weights_that_do_not_fit_are_told_before_anything_runs(small: Path, harn
 
 
 def test_pretrained_false_needs_no_file(tmp_path: Path) -> None:
-    trial = dataclasses.replace(network("test_resnet"), weights="file:0123456789ab")
-    assert backbones.create(trial, pretrained=False).weights_sha256 is None
+    trial = dataclasses.replace(trial_of("test_resnet"), weights="file:0123456789ab")
+    assert network.create(trial, pretrained=False).weights_sha256 is None

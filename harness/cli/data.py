@@ -35,11 +35,11 @@ def bar(what: str, total: int | None, *, size: bool = False) -> Iterator[Callabl
 @data.command(epilog="Example: harness data check cub --data-root ~/datasets")
 def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
     """Count classes and images, open every image, and list what is missing or damaged."""
-    from harness import images, listing
+    from harness.data import images, listing
 
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
-        from harness.data import embedded
+        from harness.data.loading import embedded
 
         embedded(dataset)
         print(f"{dataset.name}: it comes with the package and is whole")
@@ -70,8 +70,8 @@ def download(
     data_root: DataRootOption = DATA_ROOT,
 ) -> None:
     """Fetch a dataset from its official address; after an interruption the same command goes on."""
-    from harness import listing
-    from harness.download import Archive, fetch, unpack
+    from harness.data import listing
+    from harness.data.download import Archive, fetch, unpack
 
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
@@ -104,7 +104,7 @@ def cache_ls() -> None:
     """List the image caches of this machine; HARNESS_CACHE says where they lie."""
     from tabulate import tabulate
 
-    from harness import cache
+    from harness.data import cache
 
     rows = [[one.name, one.images, one.bad, cache.gigabytes(one.bytes)] for one in cache.entries()]
     print(tabulate(rows, headers=["cache", "images", "unreadable", "size"], disable_numparse=True))
@@ -116,7 +116,7 @@ def cache_rm(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="A cache, or a dataset's all.")],
 ) -> None:
     """Remove image caches; the next run that needs one builds it again."""
-    from harness import cache
+    from harness.data import cache
 
     for one in cache.remove(names):
         print(f"removed {one.name}, {cache.gigabytes(one.bytes)}")

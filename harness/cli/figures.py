@@ -15,7 +15,7 @@ from harness.spec import UserError, unknown
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.figures import Asked
+    from harness.figures.registry import Asked
     from harness.storage import Storage
 
 
@@ -50,7 +50,7 @@ def figures(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Draw figures of stored results, each for every dataset, protocol and backbone; print the files written."""
-    from harness import figures
+    from harness.figures import registry as figures
 
     for name in names or ():
         if name not in figures.FIGURES:
@@ -90,7 +90,7 @@ def asking(
     storage: "Storage", data_root: Path, queries: str = "random:0", loss: str | None = None
 ) -> Iterator["Asked"]:
     """What pictures need; a bar is shown only where images have to be decoded first."""
-    from harness.figures import Asked
+    from harness.figures.registry import Asked
 
     with ExitStack() as stack:
 

@@ -14,8 +14,8 @@ from harness.spec import Result, UserError
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.figures import Asked
-    from harness.report import Lacking, Picture
+    from harness.figures.registry import Asked
+    from harness.report.page import Lacking, Picture
 
 
 @app.command(epilog="Example: harness report --dataset emoji --out report.html")
@@ -31,7 +31,8 @@ def report(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Write tables, figures, runs and provenance into one HTML file that needs no network; print its path."""
-    from harness import report, tables
+    from harness.report import page as report
+    from harness.tables import build as tables
 
     where = Store(results.absolute())
     found, problems = where.results()
@@ -56,8 +57,8 @@ def report(
 
 def draw(results: list[Result], asked: "Asked") -> Iterator["Picture | Lacking"]:
     """Every figure of every dataset, protocol and backbone, or why it is none."""
-    from harness import figures
-    from harness.report import Lacking, Picture
+    from harness.figures import registry as figures
+    from harness.report.page import Lacking, Picture
 
     with tempfile.TemporaryDirectory() as folder:
         for name in figures.FIGURES:

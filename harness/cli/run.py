@@ -12,16 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from harness import config, plan
-from harness.cli.app import (
-    DATA_ROOT,
-    RESULTS,
-    DataRootOption,
-    ResultsOption,
-    StorageOption,
-    app,
-    storage_of,
-)
-from harness.cli.plan import finish, grid_table, print_plan
+from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, StorageOption, app, storage_of
+from harness.cli.run_output import finish, grid_table, print_plan
 from harness.spec import Experiment, LossSpec, UserError
 from harness.store import Store
 
@@ -181,9 +173,9 @@ def run(
     where = Store(results.absolute())
     from rich.console import Console
 
-    from harness import tables
-    from harness.progress import Display
-    from harness.run import Run
+    from harness.execution.display import Display
+    from harness.execution.run import Run
+    from harness.tables import build as tables
     from harness.tables import render
 
     problems = where.results()[1]
@@ -200,11 +192,11 @@ def run(
     try:
         with contextlib.ExitStack() as stack:
             if busy and executor is ExecutorName.local:
-                from harness import local
+                from harness.execution import local
 
                 job.execute = local.execute
             elif busy:
-                from harness.dispatch import Cluster
+                from harness.execution.ray_cluster import Cluster
 
                 cluster = Cluster(
                     address, cpus_per_trial, gpus_per_trial, max_failures, scheduler.value, asked.protocol.select
@@ -233,7 +225,7 @@ def run(
 
 def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Experiment:
     """The experiment with what its trials are named by and only the disk can tell: which images, which weights."""
-    from harness import listing
+    from harness.data import listing
 
     root = data_root.absolute()
     dataset = listing.identify(experiment.dataset, root)
@@ -242,12 +234,13 @@ def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Expe
     asked = weights or shared["weights"]
     file = ""
     if asked not in ("none", "package"):  # timm takes its time to import
-        from harness import backbones
+        from harness.backbones import network
+        from harness.backbones import weights as sources
 
         if "backbone" in experiment.grid:
             raise UserError(f"--grid backbone=...: --weights {asked} fits one of them; allowed is none | package")
-        backbones.check(shared["backbone"], asked)
-        asked, file = backbones.weights.resolve(shared["backbone"], asked)
+        network.check(shared["backbone"], asked)
+        asked, file = sources.resolve(shared["backbone"], asked)
     return replace(
         experiment,
         dataset=dataset,
@@ -260,16 +253,17 @@ def locate(experiment: Experiment, data_root: Path, weights: str | None) -> Expe
 def check_inputs(experiment: Experiment, say: Callable[[str], None] | None) -> None:
     """Network and data, before anything runs. What is stored already does not need them. `say`: this machine is the
     one that works, so it needs the room for the image cache, and has to be able to load the weights."""
-    from harness import backbones, cache, data, listing
+    from harness.backbones import network
+    from harness.data import cache, listing, loading
 
     dataset = experiment.dataset
     planned = plan.grid(experiment) or plan.baselines(experiment)
     for one in {(one.backbone, one.weights): one for one in planned}.values():
-        backbones.check(one.backbone, one.weights)
+        network.check(one.backbone, one.weights)
         if say and one.weights.startswith(("hub:", "file:")):
-            backbones.create(one, experiment.weights_file)
+            network.create(one, experiment.weights_file)
     if dataset.layout == "embedded":
-        data.embedded(dataset)
+        loading.embedded(dataset)
         return
     for resize, aspect in dict.fromkeys((one.resize, one.aspect) for one in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.figures import Asked, style
+from harness.figures import style
 from harness.figures.groups import Group
+from harness.figures.registry import Asked
 from harness.spec import Result, Trial, UserError
 
 LOSS = "group"

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from harness import budget, config, plan, tables
-from harness.run import by_configuration
+from harness import config, plan
+from harness.analysis import budget
+from harness.execution.run import by_configuration
 from harness.spec import Result, Trial, UserError
-from harness.tables import measured
+from harness.tables import build as tables
+from harness.tables import rows as measured
 
 FEW = 4  # so many ids are named
 

@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from harness.budget import expected_best
-from harness.figures import Asked, labels, style
+from harness.analysis.budget import expected_best
+from harness.figures import labels, style
 from harness.figures.groups import Group, Line, lines, search_scores
+from harness.figures.registry import Asked
 from harness.spec import Result
-from harness.tables.measured import half_width
+from harness.tables.rows import half_width
 
 HEIGHT = 2.1  # inches, before legend and note
 DIAGNOSTIC = "diagnostic: nothing was selected on these curves"

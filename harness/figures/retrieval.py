@@ -10,10 +10,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.figures import Asked, shown, style
+from harness.evaluation.neighbours import rank_all
+from harness.figures import pictures as shown
+from harness.figures import style
 from harness.figures.groups import Group
-from harness.figures.shown import Shown
-from harness.neighbours import rank_all
+from harness.figures.pictures import Shown
+from harness.figures.registry import Asked
 from harness.spec import UserError
 
 NEIGHBOURS = 4

@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from PIL import Image, ImageOps
 
-from harness.figures import Asked, shown, style
+from harness.figures import pictures as shown
+from harness.figures import style
 from harness.figures.groups import Group
+from harness.figures.registry import Asked
 
 MOST = 2500  # images
 ENLARGED = 16  # of a cluster at most

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from harness import budget, config, plan
+from harness import config, plan
+from harness.analysis import budget
 from harness.config import TUNABLE
 from harness.spec import Result
-from harness.tables import Table, final, measured
+from harness.tables import rows as measured
+from harness.tables.build import Table, final
 
 
 def notes(results: Sequence[Result], built: Iterable[Table]) -> str:

@@ -7,7 +7,8 @@ from html import escape
 
 from harness import config, plan
 from harness.spec import Protocol, Result
-from harness.tables import measured, metric_order
+from harness.tables import rows as measured
+from harness.tables.build import metric_order
 
 WORDS = ("id", "loss", "title", "dataset", "protocol", "backbone", "fold", "chosen on")
 NUMBERS = ("seed", "seconds", "parameters")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from harness import reference
+from harness.analysis import reference
 from harness.spec import Result
 from harness.store import frame
 from harness.tables.layout import Cell, Row, Table
-from harness.tables.measured import PARAMETERS
+from harness.tables.rows import PARAMETERS
 
 ENDINGS = {"markdown": "md", "latex": "tex", "html": "html"}
 BIBLIOGRAPHY = "references.bib"

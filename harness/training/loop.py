@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from harness import backbones, data, transforms
 from harness import storage as store_names
-from harness.sampler import Balanced, Shuffled
+from harness.backbones import network
+from harness.data import loading, transforms
+from harness.data.sampler import Balanced, Shuffled
 from harness.spec import Progress, Trial
 from harness.storage import Storage
 from losses.base import Loss
@@ -32,9 +33,9 @@ class Bench:
 
     trial: Trial
     device: torch.device
-    model: backbones.Embedder | backbones.Pixels
-    images: data.Images
-    fold: data.Fold
+    model: network.Embedder | network.Pixels
+    images: loading.Images
+    fold: loading.Fold
 
     @property
     def amp(self) -> bool:
@@ -239,8 +240,8 @@ def parameter_groups(bench: Bench, stage: Stage) -> list[dict]:
     """The trunk at lr, the embedding layer at lr x head_lr_factor, what the loss owns at that x its own factor."""
     head_lr = stage.lr * bench.trial.head_lr_factor
     model, loss = bench.model, stage.loss
-    head = list(model.head.parameters()) if isinstance(model, backbones.Embedder) else []
-    trunk = list(model.trunk.parameters()) if isinstance(model, backbones.Embedder) else []
+    head = list(model.head.parameters()) if isinstance(model, network.Embedder) else []
+    trunk = list(model.trunk.parameters()) if isinstance(model, network.Embedder) else []
     decay = stage.weight_decay
     groups = [
         (trunk, stage.lr, decay),

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms.v2.functional import center_crop
 
-from harness import backbones, images, transforms
+from harness.backbones import network
+from harness.data import images, transforms
 from harness.spec import Result, UserError
 from harness.storage import Storage
 
@@ -21,7 +22,7 @@ def load(result: Result, storage: Storage) -> nn.Module:
             f"the weights of {result.id} were not kept; run it again with --rerun --keep-weights all, "
             "or take the run of that loss whose weights were"
         )
-    model = backbones.create(result.trial, pretrained=False)
+    model = network.create(result.trial, pretrained=False)
     model.load_state_dict(safetensors.torch.load(content))
     return model.eval()
 

@@ -31,10 +31,10 @@ def evaluate_again(
     """Measure stored runs again from their embeddings, to compare with numbers made otherwise; stored beside them."""
     where = Store(results.absolute())
     chosen = [read_result(where, id) for id in ids]
-    from harness import ensemble
+    from harness.evaluation import ensembles
 
     for one in chosen:
-        again = ensemble.measure_again(one, nmi_recipe.value, storage_of(storage, where))
+        again = ensembles.measure_again(one, nmi_recipe.value, storage_of(storage, where))
         where.put(again, replace=True)
         shown = "  ".join(f"{name} {100 * value:.2f}" for name, value in again.metrics.items())
         print(f"{again.id}  {one.trial.name}  {shown}")
@@ -56,7 +56,7 @@ def embed(
     if out is not None and out.suffix not in (".npy", ".csv"):
         raise UserError(f"--out {out}: allowed is a .npy or a .csv file")
     result = read_result(where, id)
-    from harness import inference
+    from harness.training import inference
 
     dataset = result.trial.dataset
     embedded = dataset in config.names("datasets") and config.dataset(dataset).layout == "embedded"

@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 import torch
 
-from harness import data, train
-from harness.loop import Checkpoint, feed, fit
+from harness.data import loading
 from harness.spec import Dataset, Experiment, Job, Trial
 from harness.storage import Storage
+from harness.training import trial as train
+from harness.training.loop import Checkpoint, feed, fit
 
 RESULT_BYTES = 6_000  # a stored result, roughly
 
@@ -79,12 +80,12 @@ def probe(job: Job) -> Cost:
     return Cost(training, evaluating, train.parameters(bench, loss), bench.model.dim)
 
 
-def noise(trial: Trial, dataset: Dataset) -> tuple[data.Images, data.Fold]:
+def noise(trial: Trial, dataset: Dataset) -> tuple[loading.Images, loading.Fold]:
     """128 random images in place of a dataset with as many images and classes."""
     count, side = 128, trial.resize
     pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
     sides = np.full(count, side)
     seen, held_out = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
-    images = data.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
+    images = loading.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
     labels, held_out_labels = seen % dataset.train_classes, held_out % dataset.test_classes
-    return images, data.Fold(seen % count, labels, held_out % count, held_out_labels)
+    return images, loading.Fold(seen % count, labels, held_out % count, held_out_labels)

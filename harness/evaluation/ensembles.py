@@ -9,10 +9,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from harness import evaluate, train
-from harness.clustering import RECIPES
+from harness.evaluation import metrics as evaluate
+from harness.evaluation.clustering import RECIPES
 from harness.spec import Result, UserError
 from harness.storage import Storage
+from harness.training import trial as train
 
 
 def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from harness import train
 from harness.spec import Event, Job, Trial
+from harness.training import trial as train
 
 
 def execute(jobs: Sequence[Job], tell: Callable[[Trial, Event], None]) -> None:

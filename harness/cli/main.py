@@ -9,7 +9,7 @@ from typer.exceptions import TyperException
 import harness
 
 # importing them registers their commands
-from harness.cli import check, data, figures, kept, report, run, stored  # noqa: F401
+from harness.cli import check_loss, data, eval, figures, report, run, tables  # noqa: F401
 from harness.cli.app import app
 from harness.spec import UserError, unknown
 

@@ -231,7 +231,7 @@ class TrialWorker(tune.Trainable):
         return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
 
     def events_of(self, job: Job) -> Iterator[Event]:
-        from harness import train
+        from harness.training import trial as train
 
         return train.events(job)
 

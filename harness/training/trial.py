@@ -14,18 +14,22 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import losses
-from harness import allocator, backbones, data, evaluate, provenance, transforms
+from harness import provenance
 from harness import storage as store_names
-from harness.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
-from harness.sampler import Balanced, Shuffled
+from harness.backbones import network
+from harness.data import loading, transforms
+from harness.data.sampler import Balanced, Shuffled
+from harness.evaluation import metrics as evaluate
 from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves
 from harness.storage import Storage, artifact
+from harness.training import allocator
+from harness.training.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
 from losses.base import Loss
 
 EMBED_BATCH = 256
 KMEANS_SEED = 0  # part of the NMI recipe: the same for every trial
 UNTRAINED = "Untrained network"
-BASELINES = {backbones.PIXELS: "Raw pixels"}  # what a trial without a loss is called
+BASELINES = {network.PIXELS: "Raw pixels"}  # what a trial without a loss is called
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
@@ -35,7 +39,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         torch.set_num_threads(job.threads)
     started = time.perf_counter()
     images = yield from prepare(job)
-    bench, loss = set_up(job, images, data.fold(images, job.dataset, trial.fold))
+    bench, loss = set_up(job, images, loading.fold(images, job.dataset, trial.fold))
     curve: list[dict[str, float]] = []
     seconds: dict[str, float] = {}
     if loss is not None:
@@ -101,13 +105,13 @@ def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str
     return kept
 
 
-def prepare(job: Job) -> Generator[Progress, None, data.Images]:
+def prepare(job: Job) -> Generator[Progress, None, loading.Images]:
     """The trial's images; where this node has no cache of them yet, it is built."""
-    loading = data.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
+    progress = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
     begun = time.perf_counter()
     while True:
         try:
-            done, total = next(loading)
+            done, total = next(progress)
         except StopIteration as end:
             return end.value
         elapsed = time.perf_counter() - begun
@@ -115,14 +119,14 @@ def prepare(job: Job) -> Generator[Progress, None, data.Images]:
         yield Progress("images", 1, 1, done, total, math.nan, done / elapsed, left)
 
 
-def set_up(job: Job, images: data.Images, fold: data.Fold) -> tuple[Bench, Loss | None]:
+def set_up(job: Job, images: loading.Images, fold: loading.Fold) -> tuple[Bench, Loss | None]:
     """Network and loss of a trial; a baseline has no loss."""
     trial = job.trial
     device = torch.device(job.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cpu":
         allocator.keep_freed()
     torch.manual_seed(seed(trial, "weights"))
-    model = backbones.create(trial, job.weights_file)
+    model = network.create(trial, job.weights_file)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss = None
     if trial.loss != "none":
@@ -263,9 +267,9 @@ def embed(bench: Bench, batch: Tensor) -> Tensor:
     """What is compared at test time: unit-length embeddings, as in the paper; raw pixels stay raw."""
     with torch.inference_mode(), torch.autocast(bench.device.type, enabled=bench.amp):
         embeddings = bench.model(batch).float()
-    return embeddings if isinstance(bench.model, backbones.Pixels) else nn.functional.normalize(embeddings)
+    return embeddings if isinstance(bench.model, network.Pixels) else nn.functional.normalize(embeddings)
 
 
 def distance(bench: Bench) -> str:
-    raw = isinstance(bench.model, backbones.Pixels)
+    raw = isinstance(bench.model, network.Pixels)
     return "Euclidean on raw pixels" if raw else "Euclidean on unit-length embeddings"

@@ -8,7 +8,8 @@ from itertools import count, groupby
 from statistics import fmean
 from typing import Any
 
-from harness import config, plan, reference
+from harness import config, plan
+from harness.analysis import reference
 from harness.config import TUNABLE
 from harness.plan import BASELINE, SHARED
 from harness.spec import Result

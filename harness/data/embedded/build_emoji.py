@@ -3,7 +3,7 @@
 Class = emoji, samples = drawings. The drawings are the SVG bodies of eight icon packages on the npm registry,
 rendered on white at 32 px. Needs npm and `pip install resvg-py`; then
 
-    python -m harness.embedded.build_emoji
+    python -m harness.data.embedded.build_emoji
 
 downloads the packages at the versions below and writes emoji.npz beside this file. The digest it prints is the
 `sha256` in configs/datasets/emoji.toml.

@@ -10,11 +10,12 @@ from html import escape
 from pathlib import Path
 
 import harness
-from harness import tables
 from harness.plan import BASELINE
 from harness.report import fairness, records
 from harness.spec import Result
-from harness.tables import measured, render
+from harness.tables import build as tables
+from harness.tables import render
+from harness.tables import rows as measured
 
 __all__ = ["Lacking", "Picture", "build"]
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from harness import plan, provenance
 from harness import storage as names
-from harness.progress import Display
+from harness.execution.display import Display
 from harness.spec import (
     Event,
     Experiment,
@@ -208,9 +208,9 @@ class Run:
                 id = ensemble_id(size, (one.id for one in group))
                 stored = None if self.rerun else self.store.get(group[0].trial, id)
                 if stored is None:
-                    from harness import ensemble  # imports torch and timm, which a stored one does not need
+                    from harness.evaluation import ensembles  # imports torch and timm, which a stored one does not need
 
-                    stored = ensemble.build(group, size, self.experiment.dataset.recall_at, self.storage)
+                    stored = ensembles.build(group, size, self.experiment.dataset.recall_at, self.storage)
                     self.store.put(stored, replace=self.rerun)
                 found.append(stored)
         return found

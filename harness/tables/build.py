@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from harness import budget, plan, reference
+from harness import plan
+from harness.analysis import budget, reference
 from harness.plan import BASELINE
 from harness.spec import Result, unknown
-from harness.tables import measured
+from harness.tables import rows as measured
 from harness.tables.layout import Cell, Column, Row, Table
 
 __all__ = ["KINDS", "Cell", "Column", "Published", "Row", "Table", "build", "final", "select"]

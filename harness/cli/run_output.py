@@ -13,13 +13,13 @@ from harness.spec import SETTINGS, Experiment, Failure, Result, Trial
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.run import Run
+    from harness.execution.run import Run
 
 
 def print_plan(run: "Run") -> None:
     from tabulate import tabulate
 
-    from harness import estimate
+    from harness.execution import estimate
 
     experiment, known = run.experiment, run.known()
     todo = run.pending(known)

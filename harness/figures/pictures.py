@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from harness import config, data, ensemble, transforms
-from harness.figures import Asked
+from harness import config
+from harness.data import loading, transforms
+from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
+from harness.figures.registry import Asked
 from harness.spec import Dataset, Result, UserError, unknown
 
 
@@ -19,7 +21,7 @@ class Shown:
     embeddings: Tensor
     labels: Tensor
     queries: Tensor | None  # (n,) bool, where queries and gallery are apart
-    images: data.Images
+    images: loading.Images
     test: Tensor
 
     def picture(self, row: int) -> np.ndarray:
@@ -46,17 +48,17 @@ def chosen(group: Group, asked: Asked) -> tuple[list[Line], str]:
 
 def load(run: Result, asked: Asked) -> Shown:
     """The images come from this machine's cache, which is built where there is none."""
-    stored = ensemble.load(run, asked.storage)
+    stored = ensembles.load(run, asked.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
-    loading = data.load(dataset, run.trial, str(asked.data_root.absolute()), skip_bad=skipped)
+    progress = loading.load(dataset, run.trial, str(asked.data_root.absolute()), skip_bad=skipped)
     while True:
         try:
-            asked.report(*next(loading))
+            asked.report(*next(progress))
         except StopIteration as end:
-            images: data.Images = end.value
+            images: loading.Images = end.value
             break
-    fold = data.fold(images, dataset, run.trial.fold)
+    fold = loading.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
     return Shown(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)

@@ -80,7 +80,7 @@ def tables(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Print tables of the stored results in the paper's layout, one for each protocol and backbone."""
-    from harness import tables
+    from harness.tables import build as tables
     from harness.tables import render
 
     if standalone and form is not Format.latex:
@@ -235,7 +235,7 @@ def status(
     results: ResultsOption = RESULTS,
 ) -> None:
     """Tell from another terminal what is done, running and failed; also when Ray is gone."""
-    from harness import status
+    from harness.execution import status
 
     where = Store(results.absolute())
     files = storage_of(storage, where)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.clustering import OURS, Recipe, kmeans, mutual_information, nmi
-from harness.neighbours import Tiles, rank, rank_all
+from harness.evaluation.clustering import OURS, Recipe, kmeans, mutual_information, nmi
+from harness.evaluation.neighbours import Tiles, rank, rank_all
 
 __all__ = [
     "OURS",

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from harness import images
-from harness.listing import Listing
+from harness.data import images
+from harness.data.listing import Listing
 from harness.spec import UserError
 
 SCHEMA = 1

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness import cache, listing
-from harness.images import broken
+from harness.data import cache, listing
+from harness.data.images import broken
 from harness.spec import VALIDATION_FOLDS, Dataset, Trial, UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"

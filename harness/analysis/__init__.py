@@ -1,0 +1,1 @@
+"""What stored results say: queries, statistics, budgets, and the paper's numbers. Imports neither torch nor ray."""

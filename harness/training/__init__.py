@@ -1,0 +1,1 @@
+"""One trial from its description to its Result."""
