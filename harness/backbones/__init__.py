@@ -1,0 +1,1 @@
+"""Networks: timm models and BN-Inception as embedders, and where their weights come from."""

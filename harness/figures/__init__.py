@@ -1,0 +1,1 @@
+"""Stored results, embeddings and images as the paper's figures."""

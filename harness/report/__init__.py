@@ -1,0 +1,1 @@
+"""Everything that is stored, as one HTML page."""

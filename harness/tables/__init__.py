@@ -1,0 +1,1 @@
+"""Stored results and the paper's numbers as tables. Imports neither torch nor ray."""
