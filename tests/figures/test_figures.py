@@ -21,7 +21,7 @@ from harness.spec import Result, UserError
 from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
-from tests.test_spec import a_result, a_trial
+from tests.spec.test_spec import a_result, a_trial
 
 NETWORK = a_trial().backbone
 

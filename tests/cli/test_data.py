@@ -21,7 +21,7 @@ from harness.data import loading
 from harness.execution import local
 from harness.spec import Job
 from tests.conftest import PROTOCOL, Harness
-from tests.test_listing import lay_cub, lay_inshop, lay_sop
+from tests.data.test_listing import lay_cub, lay_inshop, lay_sop
 
 TOML = """
 title = "{title}"

@@ -17,7 +17,7 @@ from harness.tables import build as tables
 from harness.tables import render
 from harness.tables import rows as measured
 from harness.tables.layout import letters
-from tests.test_spec import a_result, a_trial
+from tests.spec.test_spec import a_result, a_trial
 
 
 def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:

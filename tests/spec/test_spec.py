@@ -36,7 +36,7 @@ def a_result(trial: Trial | None = None, **metrics: float) -> Result:
 
 
 def test_the_id_is_the_same_in_another_process() -> None:
-    code = "from tests.test_spec import a_trial; print(a_trial().id)"
+    code = "from tests.spec.test_spec import a_trial; print(a_trial().id)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == a_trial().id
     assert len(a_trial().id) == 12

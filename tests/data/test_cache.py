@@ -218,7 +218,7 @@ class Other:
     def __init__(self, found: Listing, place: Path, aspect: str) -> None:
         self.notes, self.go = place / "notes", place / "go"
         words = [sys.executable, "-c", BUILD, *map(str, (found.folder, self.notes, self.go, aspect))]
-        self.process = subprocess.Popen(words, cwd=Path(__file__).parent.parent)
+        self.process = subprocess.Popen(words, cwd=Path(__file__).parent.parent.parent)
         until(lambda: len(self.decoded) > 2)
 
     @property
