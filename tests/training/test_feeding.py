@@ -237,7 +237,9 @@ def generate(folder: Path, count: int, classes: int = 20) -> Path:
 def start(folder: Path, place: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "HARNESS_CACHE": str(place / "cache"), "MALLOC_ARENA_MAX": "1"}
     words = [sys.executable, "-c", TRAIN, str(folder), str(place / "storage")]
-    return subprocess.Popen(words, cwd=Path(__file__).parent.parent.parent, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, cwd=Path(__file__).parent.parent.parent, env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
