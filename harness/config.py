@@ -1,19 +1,34 @@
 """configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is one line."""
 
 import dataclasses
-import hashlib
 import inspect
 import os
 import re
 import tomllib
 import typing
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
 from harness.data.listing import READERS
-from harness.spec import SETTINGS, VALIDATION_FOLDS, Dataset, Field, LossSpec, Protocol, UserError, unknown
+from harness.spec import (
+    NEUTRAL,
+    RUN_SETTINGS,
+    SETTINGS,
+    TUNABLE,
+    VALIDATION_FOLDS,
+    Dataset,
+    Field,
+    LossSpec,
+    Protocol,
+    UserError,
+    allowed_metrics,
+    known_metric,
+    short_hash,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -22,9 +37,7 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"
 
-RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
-TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
-DEFAULTS = {"fold": "test", "seed": 0}
+DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "fold": "test", "seed": 0}
 WEIGHTS = ("hub", "package", "none")  # a protocol names no file
 LAYOUTS = ("embedded", *READERS)
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
@@ -82,7 +95,7 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
         if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
-            raise UserError(f"{where}: {key}={value}: allowed is {Field(key, kind).allowed}")
+            raise UserError(f"{where}: {key}={value}: must be {Field(key, kind).allowed}")
     if data["layout"] not in LAYOUTS:
         raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
@@ -94,32 +107,94 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
 
 
 def protocol(name: str) -> Protocol:
-    data = _read("protocols", name)
+    data = _read_protocol(name)
     where = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
     _check_keys(where, data, needed, needed | {"tuned", "dataset"})
-    folds = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))).check(data["folds"])
+    for table in ("train", "search", "tuned", "dataset"):
+        if not isinstance(data.get(table, {}), dict):
+            raise UserError(f"{where}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
-    _check_keys(f"{where} [train]", data["train"], settable, settable)
-    for which, values in data.get("dataset", {}).items():
-        _check_keys(f"{where} [dataset.{which}]", values, set(), settable)
+    _check_keys(f"{where} [train]", data["train"], settable - set(DEFAULTS), settable)
     _check_keys(f"{where} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
-    if not re.fullmatch(r"R@[1-9]\d*|MAP@R|RP|NMI", data["select"]):
-        raise UserError(f"{where}: select={data['select']}: allowed is R@1 (2, 4, ...), MAP@R, RP or NMI")
+    if not known_metric(str(data["select"])):
+        raise UserError(f"{where}: select={data['select']}: must be a metric: {allowed_metrics()}")
+    _check_tuned(where, data.get("tuned", {}))
     return Protocol(
         name=name,
         title=data["title"],
         source=data["source"],
         select=data["select"],
-        folds=folds,
-        settings={key: _setting(where, key, value) for key, value in data["train"].items()},
+        folds=_folds(where, data["folds"]),
+        settings=_settings(where, data["train"]),
         search={key: _range(f"{where} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
-        special={
-            which: {key: _setting(f"{where} [dataset.{which}]", key, value) for key, value in values.items()}
-            for which, values in data.get("dataset", {}).items()
-        },
+        special=_special(where, data.get("dataset", {})),
     )
+
+
+def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
+    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset."""
+    return {**DEFAULTS, **protocol.shared(dataset), **protocol.values(dataset, loss)}
+
+
+def _read_protocol(name: str, readers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A protocol's file, over the one that it is `like`: its tables are merged, key by key."""
+    if name in readers:
+        raise UserError(f"protocols/{name}.toml: like={readers[-1]}: protocols refer to each other in a circle")
+    data = _read("protocols", name)
+    if "like" not in data:
+        return data
+    like = data.pop("like")
+    if like not in names("protocols"):
+        raise UserError(f"protocols/{name}.toml: like={like}: {unknown('protocol', str(like), names('protocols'))}")
+    return _merged(_read_protocol(like, (*readers, name)), data)
+
+
+def _merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """`data` over `base`; tables are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in data.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        result[key] = _merged(base[key], value) if both else value
+    return result
+
+
+def _folds(where: str, value: Any) -> int:
+    field = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1)))
+    try:
+        folds: int = field.check(value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    return folds
+
+
+def _special(where: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """[dataset.NAME]: settings that differ on one dataset."""
+    special = {}
+    for dataset, values in tables.items():
+        place = f"{where} [dataset.{dataset}]"
+        if dataset not in names("datasets"):
+            raise UserError(f"{place}: {unknown('dataset', dataset, names('datasets'))}")
+        if not isinstance(values, dict):
+            raise UserError(f"{place}: must be a table")
+        _check_keys(place, values, set(), set(SETTINGS) - set(RUN_SETTINGS))
+        special[dataset] = _settings(place, values)
+    return special
+
+
+def _check_tuned(where: str, tables: dict[str, Any]) -> None:
+    """[tuned.DATASET.LOSS]: names of datasets and losses that exist. Values are checked when the loss is planned: that
+    needs its signature, and so torch."""
+    known = ["any", *names("datasets")]
+    for dataset, values in tables.items():
+        if dataset not in known:
+            raise UserError(f"{where} [tuned.{dataset}]: {unknown('dataset', dataset, known)}")
+        if not isinstance(values, dict):
+            raise UserError(f"{where} [tuned.{dataset}]: must be a table")
+        for loss in values:
+            if loss not in losses.names():
+                raise UserError(f"{where} [tuned.{dataset}.{loss}]: {unknown('loss', loss, losses.names())}")
 
 
 def loss(name: str) -> LossSpec:
@@ -161,8 +236,7 @@ def _own_loss(text: str) -> LossSpec:
         raise UserError(f"--losses {text}: {error}") from None
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
-    version = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return replace(described, version=version, source=source)
+    return replace(described, version=short_hash(source), source=source)
 
 
 def _describe(name: str, found: "type[Loss]") -> LossSpec:
@@ -176,7 +250,9 @@ def _describe(name: str, found: "type[Loss]") -> LossSpec:
                 raise UserError(f"knob {knob.name} of {found.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
             knobs[knob.name] = Field.of(f"{name}.{knob.name}", knob.annotation, default)
-    return LossSpec(name, found.title, found.cite, found.version, knobs, found.space)
+    shipped = name in losses.names() and name not in losses.plugins()
+    added = getattr(found, "added", {})
+    return LossSpec(name, found.title, found.cite, found.version, knobs, found.space, added=added, shipped=shipped)
 
 
 def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -255,12 +331,15 @@ def _range(where: str, value: Any) -> tuple[float, float]:
     return float(value[0]), float(value[1])
 
 
-def _setting(where: str, key: str, value: Any) -> Any:
-    """A TOML value; TOML has no null, so an optional one is written "none"."""
-    one = SETTINGS[key]
-    if key == "weights" and value not in WEIGHTS:
-        raise UserError(f"{where}: weights={value}: allowed is {' | '.join(WEIGHTS)}")
-    try:
-        return None if one.optional and value == "none" else one.check(value)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+def _settings(where: str, values: dict[str, Any]) -> dict[str, Any]:
+    """TOML values, checked. TOML has no null, so an optional one is written "none"."""
+    settings = {}
+    for key, value in values.items():
+        if key == "weights" and value not in WEIGHTS:
+            raise UserError(f"{where}: weights={value}: must be one of {', '.join(WEIGHTS)}")
+        try:
+            empty = SETTINGS[key].optional and value == "none"
+            settings[key] = None if empty else SETTINGS[key].check(value)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    return settings

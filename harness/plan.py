@@ -1,38 +1,86 @@
 """Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
 import random
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from harness import config
-from harness.config import DEFAULTS, RUN_SETTINGS, TUNABLE
-from harness.spec import SETTINGS, Experiment, LossSpec, Protocol, Result, Trial, UserError, has_curves, unknown
+from harness.config import DEFAULTS
+from harness.spec import (
+    BASELINE,
+    PIXELS,
+    SETTINGS,
+    TUNABLE,
+    Experiment,
+    LossSpec,
+    Trial,
+    UserError,
+    check_rules,
+    unknown,
+)
 from losses.space import Range
 
-BASELINE = "none"  # the loss of the two baselines
-SHARED = [name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE)]  # what fairness wants equal
-
-# Nothing of how a loss is trained is part of a baseline, so that every experiment on the data shares it.
+# How losses are trained is not part of a baseline, so that all experiments of a protocol on the same images share it.
 IDLE: Mapping[str, Any] = {
-    **{"augment": "none", "classes_per_batch": 1, "samples_per_class": 1, "freeze_bn": False},
-    **{"pretrain_epochs": 0, "pretrain_lr": 1.0, "pretrain_eps": 1.0, "pretrain_batch": 2, "crop_scale": 1.0},
-    **{"epochs": 0, "optimizer": "adam", "lr": 1.0, "weight_decay": 0.0, "head_lr_factor": 1.0},
-    **{"schedule": "drops", "drops": (), "checkpoint": "last"},
+    "augment": "none",
+    "crop_scale": 1.0,
+    "classes_per_batch": 1,
+    "samples_per_class": 1,
+    "freeze_bn": False,
+    "pretrain_epochs": 0,
+    "pretrain_lr": 1.0,
+    "pretrain_eps": 1.0,
+    "pretrain_batch": 2,
+    "epochs": 0,
+    "optimizer": "adam",
+    "lr": 1.0,
+    "weight_decay": 0.0,
+    "head_lr_factor": 1.0,
+    "schedule": "drops",
+    "drops": (),
+    "checkpoint": "last",
 }
-# The raw-pixel baseline: what the networks see, without one.
-PIXELS: Mapping[str, Any] = {
-    **{"backbone": "pixels", "weights": "none", "dim": None, "pooling": "avg", "layer_norm": False},
+# The raw-pixel baseline: the images as the networks see them, without a network.
+RAW_PIXELS: Mapping[str, Any] = {
+    "backbone": PIXELS,
+    "weights": "none",
+    "dim": None,
+    "pooling": "avg",
+    "layer_norm": False,
 }
+BASELINE_VERSION = 1
+
+# What 0.1.0 drew from one generator per draw, in the order of names. Stored search trials were drawn so. These names
+# stay together; any other name has a generator of its own, so that a range added later moves no older value.
+DRAWN_TOGETHER: Mapping[str, tuple[str, ...]] = {
+    "angular": ("alpha", "weight"),
+    "arcface": ("lr_factor", "margin", "scale"),
+    "contrastive": ("margin",),
+    "deep_spectral": (),
+    "facility_location": ("gamma",),
+    "group": ("anchors", "cross_entropy", "temperature"),
+    "lifted_structure": ("margin",),
+    "margin": ("beta", "betas", "lr_factor", "margin"),
+    "multi_similarity": ("alpha", "base", "beta", "epsilon"),
+    "n_pairs": ("l2",),
+    "normalized_softmax": ("lr_factor", "temperature"),
+    "proxy_anchor": ("alpha", "delta", "lr_factor"),
+    "proxy_nca": ("lr_factor", "scale"),
+    "ranked_list": ("T_n", "alpha", "balance", "margin"),
+    "soft_triple": ("centres", "gamma", "lr_factor", "margin", "scale", "tau"),
+    "softmax": (),
+    "triplet": ("margin",),
+}
+DRAWN_FROM_PROTOCOLS = ("lr", "lr_factor", "weight_decay")  # the same, of the ranges in a protocol's [search]
 
 
 def search(experiment: Experiment) -> list[Trial]:
     """`trials` configurations for each loss, drawn before anything runs: the same request names the same trials.
 
     Draw i does not depend on how many are asked for. What the user set is not searched. Each configuration is one
-    trial for each validation fold of the protocol; one that is drawn twice counts once.
+    trial for each validation fold of the protocol; one that is drawn twice counts once. `lr_factor` is a knob of some
+    losses that protocols give a range for.
     """
     drawn = [
         trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
@@ -81,46 +129,15 @@ def baselines(experiment: Experiment) -> list[Trial]:
     first = experiment.settings.get("seed", DEFAULTS["seed"])
     network = [_baseline(experiment, seed=first + number) for number in range(experiment.seeds)]
     random_part = network[0].dim is not None or network[0].weights == "none"
-    return [_baseline(experiment, **PIXELS, seed=DEFAULTS["seed"]), *(network if random_part else network[:1])]
-
-
-def best(results: Iterable[Result], metric: str, folds: int = 1) -> dict[str, dict[str, Any]]:
-    """Of each loss the values of its best configuration by the mean over the validation folds.
-
-    A configuration that lacks a fold is no candidate. Equal scores: the first id.
-    """
-    scored: dict[str, list[Result]] = {}
-    for result in sorted(results, key=lambda one: one.id):
-        scored.setdefault(replace(result.trial, fold="val0").id, []).append(result)
-    ranked: dict[str, tuple[float, Trial]] = {}
-    for group in scored.values():
-        score, one = sum(result.metrics[metric] for result in group) / folds, group[0].trial
-        if len(group) == folds and (one.loss not in ranked or score > ranked[one.loss][0]):
-            ranked[one.loss] = (score, one)
-    return {name: values_of(one) for name, (_, one) in ranked.items()}
-
-
-def configuration(one: Trial) -> str:
-    """The same for trials that differ in their seed only."""
-    return replace(one, seed=0).id
-
-
-def shared(one: Trial) -> tuple[Any, ...]:
-    """The settings that every loss of a fair comparison has."""
-    return tuple(getattr(one, name) for name in SHARED)
-
-
-def values_of(one: Trial) -> dict[str, Any]:
-    """What search may have chosen: knobs and tunable settings."""
-    return {**one.knobs, **{name: getattr(one, name) for name in TUNABLE}}
+    return [_baseline(experiment, **RAW_PIXELS, seed=DEFAULTS["seed"]), *(network if random_part else network[:1])]
 
 
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
     """One trial of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the user's,
     `fixed`."""
-    if experiment.settings.get("backbone") == PIXELS["backbone"]:
+    if experiment.settings.get("backbone") == PIXELS:
         raise UserError(
-            "backbone=pixels has nothing to train: it is measured with every run, --losses none for it alone"
+            "backbone=pixels: has nothing to train; every run measures it, --losses none measures the baselines alone"
         )
     tuned = _tuned(experiment, loss)
     layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]
@@ -129,12 +146,14 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     for name, value in knobs.items():
         if value is None and not loss.knobs[name].optional:
             raise UserError(f"{loss.name}.{name} has no default: --set {loss.name}.{name}=...")
+    # an added knob is left out while it means "as before": older trials keep their ids
+    knobs = {name: value for name, value in knobs.items() if name not in loss.added or value != loss.added[name]}
     settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in TUNABLE}
     return _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
 
 
 def _baseline(experiment: Experiment, **fixed: Any) -> Trial:
-    return _trial(experiment, BASELINE, 1, {}, {}, {**IDLE, **fixed})
+    return _trial(experiment, BASELINE, BASELINE_VERSION, {}, {}, {**IDLE, **fixed})
 
 
 def _trial(
@@ -147,14 +166,7 @@ def _trial(
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
     values = {**DEFAULTS, **protocol.shared(dataset.name), **settings, **experiment.settings, **fixed}
-    if values["crop"] > values["resize"]:
-        raise UserError(f"crop={values['crop']} is larger than resize={values['resize']}: set both")
-    if values["crop_scale"] > 1:
-        raise UserError(f"crop_scale={values['crop_scale']:g}: allowed is a share of the image, up to 1")
-    if values["augment"] == "drawings" and values["aspect"] == "kept":
-        raise UserError("augment=drawings wants square images: aspect=square")
-    if values["schedule"] == "reloads" and values["checkpoint"] == "last":
-        raise UserError("schedule=reloads goes back to the best epoch: it needs checkpoint=best-test")
+    check_rules(values)
     return Trial(
         dataset=dataset.name,
         dataset_version=dataset.version,
@@ -183,50 +195,24 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
 
 
 def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
-    """Draw `number` from the loss's space and the protocol's ranges, in a fixed order of names."""
-    rng = random.Random(f"{loss.name}:{number}")
+    """Draw `number` from the loss's space and the protocol's ranges."""
     ranges = {
         name: Range(low, high, log=True)
         for name, (low, high) in experiment.protocol.search.items()
         if name in TUNABLE or name in loss.knobs
     }
     space = {**loss.space, **ranges}
-    return {name: space[name].sample(rng) for name in sorted(space)}
+    together = random.Random(f"{loss.name}:{number}")
+    draw = {}
+    for name in sorted(space):
+        alone = random.Random(f"{loss.name}:{number}:{name}")
+        draw[name] = space[name].sample(together if _drawn_together(loss, name) else alone)
+    return draw
 
 
-def command(result: Result, protocol: Protocol) -> str:
-    """The `harness run` that makes this result: what differs from the protocol, and every knob."""
-    one = result.trial
-    usual = {**DEFAULTS, **protocol.shared(one.dataset), **protocol.values(one.dataset, one.loss)}
-    settings = [name for name in SETTINGS if getattr(one, name) != usual.get(name, DEFAULTS.get(name))]
-    kind = one.weights.partition(":")[0]
-    settings = [name for name in settings if name != "weights"]
-    if one.loss == BASELINE:
-        fixed = {*IDLE, *(PIXELS if one.backbone == PIXELS["backbone"] else ())}
-        settings = [name for name in settings if name not in fixed]
-    stem, _, own = one.loss.rpartition(".")  # a user's file is not stored: it has to be where the command is run
-    words = ["harness", "run", "--losses", f"./{stem}.py:{own}" if stem else one.loss]
-    shipped = one.dataset in config.names("datasets")
-    words += ["--dataset", one.dataset if shipped else result.provenance.get("data") or f"./{one.dataset}"]
-    words += ["--protocol", one.protocol]
-    if result.provenance.get("bad_images_skipped"):
-        words += ["--skip-bad-images"]
-    if kind != usual["weights"] and one.backbone != PIXELS["backbone"]:
-        words += ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
-    if result.curve and has_curves(result.curve):
-        words += ["--curves"]
-    if result.ensemble:
-        words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
-    for name in settings:
-        words += ["--set", f"{name}={written(getattr(one, name))}"]
-    for name, value in one.knobs.items():
-        words += ["--set", f"{one.loss}.{name}={written(value)}"]
-    again = f"; harness eval {result.members[0]} --nmi-recipe {result.recipe}" if result.recipe else ""
-    return shlex.join(words) + again
-
-
-def written(value: Any) -> str:
-    """A value as --set reads it."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def _drawn_together(loss: LossSpec, name: str) -> bool:
+    if name in DRAWN_FROM_PROTOCOLS:
+        return True
+    if loss.shipped:
+        return name in DRAWN_TOGETHER.get(loss.name, ())
+    return name not in loss.added

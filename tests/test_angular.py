@@ -81,7 +81,7 @@ def test_opposite_extremes_keep_float32s_precision_at_the_steepest_angle() -> No
 
 
 def test_an_angle_beyond_the_steepest_is_refused() -> None:
-    with pytest.raises(UserError, match=r"angular.alpha=89: allowed is a number above 0 and at most 70"):
+    with pytest.raises(UserError, match=r"angular.alpha=89: must be a number > 0 and <= 70"):
         config.loss("angular").knobs["alpha"].parse("89")
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from harness import config, plan
+from harness import config
 from harness.spec import Result, Trial
 
 
@@ -45,7 +45,7 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
 
     def what(one: Trial) -> tuple:
         data = (one.dataset, one.dataset_version, one.fingerprint, one.protocol, one.loss, one.loss_version)
-        return (*data, *plan.shared(one))
+        return (*data, *one.shared)
 
     mine = [one for one in results if what(one.trial) == what(trial) and not one.ensemble and not one.recipe]
     folds, select = selection(trial.protocol)
@@ -60,7 +60,7 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
     return Budget(
         tuple(sum(one.metrics[select] for one in runs) / len(folds) for runs in whole.values()),
         tuple(one for runs in whole.values() for one in runs),
-        tuple(one for one in mine if plan.configuration(one.trial) == plan.configuration(trial)),
+        tuple(one for one in mine if one.trial.configuration == trial.configuration),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.spec import Result, Trial
+from harness.spec import TUNABLE, Result, Trial
 
 PAPER = "elezi2020"
 BN_INCEPTION = "52deb4733"  # how the sha256 of its ImageNet weights begins
@@ -86,7 +86,7 @@ def differences(result: Result) -> list[str]:
         found += [
             f"{name} {getattr(trial, name)} (protocol: {value})"
             for name, value in usual.items()
-            if name not in (*asked, *config.TUNABLE) and getattr(trial, name) != value
+            if name not in (*asked, *TUNABLE) and getattr(trial, name) != value
         ]
     return found
 

@@ -14,7 +14,7 @@ import typer
 from harness import config, plan
 from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, StorageOption, app, storage_of
 from harness.cli.run_output import finish, grid_table, print_plan
-from harness.spec import Experiment, LossSpec, UserError
+from harness.spec import BASELINE, Experiment, LossSpec, UserError
 from harness.store import Store
 
 CORE = "group,triplet,proxy_nca,normalized_softmax"
@@ -312,7 +312,7 @@ def choose_losses(text: str) -> tuple[LossSpec, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UserError("--losses: name at least one, or none for the baselines alone")
-    if names == [plan.BASELINE]:
+    if names == [BASELINE]:
         return ()
     if names == ["all"]:
         from losses import names as registered

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness import plan
+from harness import commands, plan
 from harness.cli.app import report
 from harness.spec import SETTINGS, Experiment, Failure, Result, Trial
 from harness.store import Store
@@ -40,7 +40,7 @@ def print_plan(run: "Run") -> None:
 def describe(trial: Trial, settings: Iterable[str]) -> str:
     """These settings of a trial, and its knobs."""
     values = {**{name: getattr(trial, name) for name in settings}, **trial.knobs}
-    return " ".join(f"{name}={plan.written(value)}" for name, value in values.items())
+    return " ".join(f"{name}={commands.written(value)}" for name, value in values.items())
 
 
 def grid_table(experiment: Experiment, results: Iterable[Result]) -> str:
@@ -48,10 +48,10 @@ def grid_table(experiment: Experiment, results: Iterable[Result]) -> str:
     from tabulate import tabulate
 
     metric, trials = experiment.protocol.select, plan.grid(experiment)
-    cells = {plan.configuration(trial): trial for trial in trials}
+    cells = {trial.configuration: trial for trial in trials}
     scores: dict[str, list[float]] = {cell: [] for cell in cells}
     for one in results:
-        scores[plan.configuration(one.trial)].append(100 * one.metrics[metric])
+        scores[one.trial.configuration].append(100 * one.metrics[metric])
     means = {cell: sum(found) / len(found) for cell, found in scores.items() if found}
     best = max(means.values(), default=0.0)
     rows = []
@@ -69,8 +69,8 @@ def grid_table(experiment: Experiment, results: Iterable[Result]) -> str:
 def value(trial: Trial, key: str) -> str:
     """What a cell has for a key of the grid: nothing for a knob of another loss."""
     if key in SETTINGS:
-        return plan.written(getattr(trial, key))
-    return plan.written(trial.knobs[key.rpartition(".")[2]]) if plan.owner(key) == trial.loss else ""
+        return commands.written(getattr(trial, key))
+    return commands.written(trial.knobs[key.rpartition(".")[2]]) if plan.owner(key) == trial.loss else ""
 
 
 def finish(failures: list[Failure], where: Store, problems: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import config, plan
+from harness import commands, config
 from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, report, storage_of
 from harness.spec import UserError
 from harness.store import Store
@@ -189,7 +189,7 @@ def loss_rows() -> Iterable[list[str]]:
     import losses
 
     for spec in map(config.loss, losses.names()):
-        knobs = " ".join(f"{name}={plan.written(knob.default)}" for name, knob in spec.knobs.items())
+        knobs = " ".join(f"{name}={commands.written(knob.default)}" for name, knob in spec.knobs.items())
         year = re.search(r" ((?:19|20)\d\d)\b", spec.cite)
         paper = spec.cite.replace(year[0], "", 1) if year else spec.cite
         yield [spec.name, spec.title, paper, year[1] if year else "", knobs]
@@ -200,7 +200,7 @@ def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
     """Print one record, and the exact command that reproduces it."""
     result = read_result(Store(results), id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    print(f"\nReproduce with:\n  {plan.command(result, config.protocol(result.trial.protocol))}")
+    print(f"\nReproduce with:\n  {commands.command(result, config.protocol(result.trial.protocol))}")
 
 
 @app.command(epilog="Example: harness rm 1f2e3d")

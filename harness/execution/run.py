@@ -13,8 +13,10 @@ from typing import Protocol
 
 from harness import plan, provenance
 from harness import storage as names
+from harness.analysis.results import best
 from harness.execution.display import Display
 from harness.spec import (
+    BASELINE,
     Event,
     Experiment,
     Failure,
@@ -76,7 +78,8 @@ class Run:
     def chosen(self, found: list[Result]) -> list[Trial]:
         """The final trials of the losses, after this search."""
         asked = self.experiment
-        return plan.final(asked, plan.best(found, asked.protocol.select, asked.protocol.folds))
+        winners = best(found, asked.protocol.select, asked.protocol.folds)
+        return plan.final(asked, {loss: winner.values for loss, winner in winners.items()})
 
     def known(self) -> list[Trial]:
         """The trials that can be named before anything runs: of final ones those whose search is done."""
@@ -138,7 +141,7 @@ class Run:
             data_root=asked.data_root,
             skip_bad_images=asked.skip_bad_images,
             weights_file=asked.weights_file,
-            validate=asked.scheduler != "none" and not final(trial) and trial.loss != plan.BASELINE,
+            validate=asked.scheduler != "none" and not final(trial) and trial.loss != BASELINE,
             curves=self.draws_curves(trial),
         )
 
@@ -218,13 +221,13 @@ class Run:
 
 def final(trial: Trial) -> bool:
     """A loss on test classes."""
-    return trial.fold == "test" and trial.loss != plan.BASELINE
+    return trial.fold == "test" and trial.loss != BASELINE
 
 
 def by_configuration(results: list[Result]) -> list[list[Result]]:
     """Final runs of losses, those that differ in their seed only together."""
     groups: dict[str, list[Result]] = {}
     for one in results:
-        if one.trial.loss != plan.BASELINE:
-            groups.setdefault(plan.configuration(one.trial), []).append(one)
+        if one.trial.loss != BASELINE:
+            groups.setdefault(one.trial.configuration, []).append(one)
     return list(groups.values())

@@ -11,7 +11,7 @@ from typing import Any
 from harness import config, plan
 from harness.analysis import budget
 from harness.execution.run import by_configuration
-from harness.spec import Result, Trial, UserError
+from harness.spec import BASELINE, SHARED, Result, Trial, UserError
 from harness.tables import build as tables
 from harness.tables import rows as measured
 
@@ -45,7 +45,7 @@ class Group:
 
     def untrained(self, like: Trial) -> list[Result]:
         """The network before training, as these runs have it and see with it."""
-        same = [name for name in plan.SHARED if name not in plan.IDLE]
+        same = [name for name in SHARED if name not in plan.IDLE]
         found = [one for one in self.results if _baseline(one) and one.trial.fold == "test"]
         return [one for one in found if all(getattr(one.trial, name) == getattr(like, name) for name in same)]
 
@@ -89,10 +89,10 @@ def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
     parts: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
     for one in results:
         t = one.trial
-        if t.backbone != measured.PIXELS:
+        if not t.is_pixels:
             parts[t.dataset, t.protocol, t.backbone, t.dataset_version, t.fingerprint].append(one)
     copies = Counter(key[:3] for key in parts)
-    losses = tuple(sorted({one.trial.loss for one in results} - {plan.BASELINE}))
+    losses = tuple(sorted({one.trial.loss for one in results} - {BASELINE}))
     return [
         Group(
             f"{dataset}-v{version}-{fingerprint}" if copies[dataset, protocol, backbone] > 1 else dataset,
@@ -114,7 +114,7 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
     all_of_them = by_configuration(list(runs))
     alike: dict[tuple[Any, ...], list[list[Result]]] = defaultdict(list)
     for one in all_of_them:
-        alike[plan.shared(one[0].trial)].append(one)
+        alike[one[0].trial.shared].append(one)
     usual = max(alike.values(), key=lambda some: (len({one[0].trial.loss for one in some}), _weight(chain(*some))))
     chosen: dict[str, list[Result]] = {}
     for one in sorted(usual, key=_weight):
@@ -133,13 +133,13 @@ def search_scores(group: Group) -> tuple[dict[str, list[float]], list[Result], s
     """
     folds, metric = budget.selection(group.protocol)
     found = [one for one in group.validation() if one.trial.fold in folds]
-    counts = Counter(plan.shared(one.trial) for one in found)
-    final = {plan.shared(line.runs[0].trial) for line in lines(group.singles())[0]} if group.singles() else set()
+    counts = Counter(one.trial.shared for one in found)
+    final = {line.runs[0].trial.shared for line in lines(group.singles())[0]} if group.singles() else set()
     usual = max(counts, key=lambda key: (key in final, counts[key], repr(key)), default=None)
     scores: dict[str, list[float]] = {}
     used: list[Result] = []
     for one in sorted(found, key=lambda one: one.trial.loss):
-        if plan.shared(one.trial) == usual and one.trial.loss not in scores:
+        if one.trial.shared == usual and one.trial.loss not in scores:
             spent = budget.of(one.trial, group.results)
             scores[one.trial.loss] = list(spent.scores)
             used += spent.search
@@ -151,7 +151,7 @@ def filename(text: str) -> str:
 
 
 def _baseline(one: Result) -> bool:
-    return one.trial.loss == plan.BASELINE
+    return one.trial.loss == BASELINE
 
 
 def _weight(some: Iterable[Result]) -> tuple[int, str, str]:

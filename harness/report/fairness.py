@@ -4,17 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from harness import config, plan
+from harness import commands, config
 from harness.analysis import budget
-from harness.config import TUNABLE
-from harness.spec import Result
+from harness.spec import BASELINE, SHARED, TUNABLE, Result
 from harness.tables import rows as measured
 from harness.tables.build import Table, final
 
 
 def notes(results: Sequence[Result], built: Iterable[Table]) -> str:
     """General rules, then what these results kept of them."""
-    trained = [one for one in results if one.trial.loss != plan.BASELINE and not one.ensemble]
+    trained = [one for one in results if one.trial.loss != BASELINE and not one.ensemble]
     parts = [paragraphs(RULES)]
     for protocol, members in measured.by(trained, lambda one: one.trial.protocol):
         parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members))]
@@ -62,7 +61,7 @@ def of_dataset(group: str, results: Sequence[Result]) -> Iterable[str]:
     networks = measured.by(results, lambda one: one.trial.backbone)
     for backbone, members in networks:
         counts = {
-            name: Counter(plan.written(getattr(one.trial, name)) or "none" for one in members) for name in plan.SHARED
+            name: Counter(commands.written(getattr(one.trial, name)) or "none" for one in members) for name in SHARED
         }
         alike = [f"{name} = {next(iter(found))}" for name, found in counts.items() if len(found) == 1]
         yield f"{group}, {backbone}: all {len(members):,} final runs share {', '.join(alike)}."
@@ -90,7 +89,7 @@ def on_test_classes(results: Sequence[Result]) -> Iterable[str]:
     several = []
     places = measured.by(tests, lambda one: (one.trial.dataset, one.trial.protocol, one.trial.backbone, one.title))
     for (dataset, protocol, backbone, title), members in places:
-        if len(configurations := {plan.configuration(one.trial) for one in members}) > 1:
+        if len(configurations := {one.trial.configuration for one in members}) > 1:
             several.append(f"{title} on {dataset} ({protocol}, {backbone}): {len(configurations)}")
     if several:
         yield (

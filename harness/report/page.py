@@ -10,9 +10,8 @@ from html import escape
 from pathlib import Path
 
 import harness
-from harness.plan import BASELINE
 from harness.report import fairness, records
-from harness.spec import Result
+from harness.spec import BASELINE, PIXELS, Result
 from harness.tables import build as tables
 from harness.tables import render
 from harness.tables import rows as measured
@@ -102,7 +101,7 @@ def summary(results: Sequence[Result]) -> str:
     if losses:
         said.append(f"{len(losses)} {'loss' if len(losses) == 1 else 'losses'}: {', '.join(losses)}.")
     for name, one in (("Datasets", "dataset"), ("Protocols", "protocol"), ("Networks", "backbone")):
-        values = sorted({getattr(result.trial, one) for result in results} - {measured.PIXELS})
+        values = sorted({getattr(result.trial, one) for result in results} - {PIXELS})
         if values:
             said.append(f"{name}: {', '.join(map(measured.title, values) if one == 'dataset' else values)}.")
     days = sorted({str(one.provenance["finished"])[:10] for one in results if one.provenance.get("finished")})

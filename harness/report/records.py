@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 
-from harness import config, plan
-from harness.spec import Protocol, Result
+from harness import commands, config
+from harness.spec import PIXELS, Protocol, Result
 from harness.tables import rows as measured
 from harness.tables.build import metric_order
 
@@ -46,7 +46,9 @@ def row(one: Result, metrics: Iterable[str], protocol: Protocol | None) -> str:
     cells += map(text, (trial.dataset, trial.protocol, trial.backbone, trial.fold, chosen))
     cells += [number(trial.seed), number(one.seconds["total"], ",.1f"), number(one.parameters, ",")]
     cells += [number(100 * one.metrics[name], ".2f") if name in one.metrics else "<td>-</td>" for name in metrics]
-    command = plan.command(one, protocol) if protocol else f"its protocol {trial.protocol} is not in configs/protocols"
+    command = (
+        commands.command(one, protocol) if protocol else f"its protocol {trial.protocol} is not in configs/protocols"
+    )
     return f'<tr>{"".join(cells)}<td class="left"><code>{escape(command)}</code></td></tr>'
 
 
@@ -83,7 +85,7 @@ def origins(one: Result) -> Iterator[tuple[str, str]]:
     yield "dataset", f"{trial.dataset}, version {trial.dataset_version}, fingerprint {trial.fingerprint or 'unknown'}"
     if skipped := said.get("bad_images_skipped"):
         yield "images left out", f"{trial.dataset}: {skipped} could not be read"
-    if trial.backbone != plan.PIXELS["backbone"]:
+    if trial.backbone != PIXELS:
         yield "weights", f"{trial.backbone}: {trial.weights}, sha256 {said.get('weights_sha256') or 'unknown'}"
     threads = f", threads: {said['threads']}" if said.get("threads") and said.get("device_type") != "cuda" else ""
     yield "device", f"{said.get('device', 'unknown')}{threads}"

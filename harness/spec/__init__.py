@@ -1,31 +1,35 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.experiment import (
-    SCHEMA,
+from harness.spec.errors import UserError, unknown
+from harness.spec.events import Event, Job, Listener, Progress
+from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
+from harness.spec.field import Field
+from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, recall_k
+from harness.spec.records import SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
+from harness.spec.trial import (
+    BASELINE,
+    NEUTRAL,
+    PIXELS,
+    RUN_SETTINGS,
     SETTINGS,
+    SHARED,
+    TUNABLE,
     VALIDATION_FOLDS,
-    Dataset,
-    Event,
-    Experiment,
-    Failure,
-    Field,
-    Job,
-    LossSpec,
-    Metrics,
-    Progress,
-    Protocol,
-    Result,
-    Stopped,
     Trial,
-    UserError,
-    ensemble_id,
-    has_curves,
-    unknown,
+    check_rules,
+    short_hash,
 )
 
 __all__ = [
+    "BASELINE",
+    "METRICS",
+    "NEUTRAL",
+    "PIXELS",
+    "RUN_SETTINGS",
     "SCHEMA",
     "SETTINGS",
+    "SHARED",
+    "TUNABLE",
     "VALIDATION_FOLDS",
     "Dataset",
     "Event",
@@ -33,15 +37,26 @@ __all__ = [
     "Failure",
     "Field",
     "Job",
+    "KeepWeights",
+    "Listener",
     "LossSpec",
     "Metrics",
     "Progress",
     "Protocol",
+    "Purpose",
     "Result",
+    "Scheduler",
     "Stopped",
     "Trial",
     "UserError",
+    "allowed_metrics",
+    "check_rules",
     "ensemble_id",
     "has_curves",
+    "known_metric",
+    "metric_order",
+    "papers_metrics",
+    "recall_k",
+    "short_hash",
     "unknown",
 ]

@@ -5,17 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from harness import plan
+from harness import commands
 from harness.analysis import budget, reference
-from harness.plan import BASELINE
-from harness.spec import Result, unknown
+from harness.spec import BASELINE, PIXELS, Result, unknown
 from harness.tables import rows as measured
 from harness.tables.layout import Cell, Column, Row, Table
 
 __all__ = ["KINDS", "Cell", "Column", "Published", "Row", "Table", "build", "final", "select"]
 
 KINDS = ("losses", "ensembles", "backbones", "search")
-PIXELS = measured.PIXELS
 
 Published = Literal["beside", "rows", "none"]
 
@@ -68,8 +66,8 @@ def of_losses(
     """Single networks; or, of losses that have ensembles, those and the ensembles."""
     shown = measured.largest(final(results))
     if kind == "ensembles":
-        joined = {plan.configuration(one.trial) for one in shown if one.ensemble}
-        shown = [one for one in shown if plan.configuration(one.trial) in joined]
+        joined = {one.trial.configuration for one in shown if one.ensemble}
+        shown = [one for one in shown if one.trial.configuration in joined]
     else:
         shown = [one for one in shown if not one.ensemble]
     if not shown:
@@ -230,6 +228,6 @@ def searched(one: Result, results: Sequence[Result]) -> Iterable[str]:
 
 def values(result: Result, trials: Sequence[Result]) -> str:
     """What search has chosen: of the rates and knobs those that varied in it, or all where there was none."""
-    mine = plan.values_of(result.trial)
-    varied = [name for name in mine if len({repr(plan.values_of(one.trial).get(name)) for one in trials}) > 1]
-    return ", ".join(f"{name} = {plan.written(mine[name])}" for name in varied or mine)
+    mine = result.trial.searched
+    varied = [name for name in mine if len({repr(one.trial.searched.get(name)) for one in trials}) > 1]
+    return ", ".join(f"{name} = {commands.written(mine[name])}" for name in varied or mine)

@@ -10,12 +10,9 @@ from typing import Any
 
 from harness import config, plan
 from harness.analysis import reference
-from harness.config import TUNABLE
-from harness.plan import BASELINE, SHARED
-from harness.spec import Result
+from harness.spec import BASELINE, PIXELS, SHARED, TUNABLE, Result
 from harness.tables.layout import Cell, Column, Row
 
-PIXELS = plan.PIXELS["backbone"]
 LOOKS = ("resize", "aspect", "crop")  # what raw pixels are made of
 PAPERS = ("cub", "cars", "sop")  # the order of the paper; other datasets follow by name
 PARAMETERS = "Params"  # a column that is no metric
@@ -137,7 +134,7 @@ def largest(results: list[Result]) -> list[Result]:
     ensembles: dict[tuple[int, str], Result] = {}
     for one in sorted(results, key=lambda one: len(one.members)):
         if one.ensemble:
-            ensembles[one.ensemble, plan.configuration(one.trial)] = one
+            ensembles[one.ensemble, one.trial.configuration] = one
     return [one for one in results if not one.ensemble] + list(ensembles.values())
 
 

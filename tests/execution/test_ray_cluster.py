@@ -293,7 +293,7 @@ def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
         assert 1 <= record["epochs"] < 4
         for loss in ("triplet", "softmax"):
             (winner,) = [one.trial for one in final if one.trial.loss == loss]
-            assert plan.values_of(winner) in [plan.values_of(trial) for trial in finished if trial.loss == loss]
+            assert winner.searched in [trial.searched for trial in finished if trial.loss == loss]
         assert not run.storage.names("checkpoints")
         again = run_of(asked, tmp_path, running.execute)
         assert not again.anything_to_do()

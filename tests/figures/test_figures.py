@@ -13,8 +13,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from harness import config, plan
-from harness.figures import grid, groups, plots, retrieval, style, tsne
-from harness.figures.groups import Group, lines, search_scores
+from harness.figures import grid, plots, retrieval, style, tsne
+from harness.figures.groups import Group, groups, lines, search_scores
 from harness.figures.pictures import Shown
 from harness.figures.registry import FIGURES, Asked, draw
 from harness.spec import Result, UserError

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from harness import config, plan
+from harness.analysis.results import best
 from harness.spec import SETTINGS, Experiment, Field, Result, Trial, UserError, unknown
 from losses.base import AtLeast, AtMost
 
@@ -115,19 +116,19 @@ def test_fields_parse_what_a_user_writes(hint: Any, text: str, value: Any) -> No
 @pytest.mark.parametrize(
     ("hint", "text", "allowed"),
     [
-        (int, "abc", "a whole number"),
-        (int, "2.5", "a whole number"),
-        (int, "none", "a whole number"),
+        (int, "abc", "an integer"),
+        (int, "2.5", "an integer"),
+        (int, "none", "an integer"),
         (float, "nan", "a number"),
         (float, "inf", "a number"),
-        (bool, "maybe", "true | false"),
-        (tuple[int, ...], "3,x", "whole numbers like 30,50"),
-        (Literal["a", "b"], "c", "a | b"),
+        (bool, "maybe", "true or false"),
+        (tuple[int, ...], "3,x", "a list of integers like 30,50"),
+        (Literal["a", "b"], "c", "one of a, b"),
         (int | None, "x", "or none"),
     ],
 )
 def test_fields_refuse_with_what_is_allowed(hint: Any, text: str, allowed: str) -> None:
-    with pytest.raises(UserError, match="allowed is") as refusal:
+    with pytest.raises(UserError, match="must be") as refusal:
         Field.of("x", hint, None).parse(text)
     assert allowed in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -137,7 +138,7 @@ def test_several_limits_of_a_knob_are_kept_and_told() -> None:
     field = Field.of("share", Annotated[float, AtLeast(0), AtMost(1)], 0.5)
     assert field.parse("1") == 1.0
     for text in ("-0.1", "1.1"):
-        with pytest.raises(UserError, match=f"share={text}: allowed is a number of at least 0 and at most 1"):
+        with pytest.raises(UserError, match=f"share={text}: must be a number >= 0 and <= 1"):
             field.parse(text)
 
 
@@ -209,11 +210,15 @@ def test_what_the_user_sets_is_not_searched() -> None:
     assert len({t.knobs["temperature"] for t in trials}) == 4
 
 
+def chosen_values(results: list[Result], folds: int = 1) -> dict[str, dict[str, Any]]:
+    return {loss: winner.values for loss, winner in best(results, "R@1", folds).items()}
+
+
 def test_final_trials_take_the_chosen_values_on_test_classes_for_each_seed() -> None:
     asked = experiment(trials=3, seeds=2)
     searched = plan.search(asked)
     results = [a_result(t, **{"R@1": 0.1 * n}) for n, t in enumerate(searched)]
-    chosen = plan.best(results, "R@1")
+    chosen = chosen_values(results)
     final = plan.final(asked, chosen)
     assert [(t.loss, t.seed, t.fold) for t in final] == [
         ("group", 0, "test"),
@@ -235,7 +240,7 @@ def test_a_configurations_score_is_its_mean_over_the_folds_and_a_missing_fold_ru
     # means 0.5, 0.55 and, of one fold only, 0.9
     scores = [0.9, 0.1, 0.55, 0.55, 0.9]
     results = [a_result(t, **{"R@1": score}) for t, score in zip(trials, scores, strict=False)]
-    assert plan.best(results, "R@1", folds=2) == {"triplet": plan.values_of(trials[2])}
+    assert chosen_values(results, folds=2) == {"triplet": trials[2].searched}
 
 
 def test_a_grid_is_every_combination_for_each_loss_with_the_knobs_of_its_own() -> None:
@@ -281,7 +286,7 @@ def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> Non
 
 def test_a_loss_whose_search_failed_has_no_final_trial() -> None:
     asked = experiment(trials=1)
-    chosen = plan.best([a_result(t) for t in plan.search(asked) if t.loss == "group"], "R@1")
+    chosen = chosen_values([a_result(t) for t in plan.search(asked) if t.loss == "group"])
     assert {t.loss for t in plan.final(asked, chosen)} == {"group"}
 
 
@@ -355,13 +360,13 @@ def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) ->
     [
         ("epochs = 1", "epoch = 1", r"protocols/tiny.toml \[train\].*'epoch'; did you mean 'epochs'"),
         ("epochs = 1", "", r"missing epochs"),
-        ("epochs = 1", 'epochs = "many"', r"epochs=many: allowed is a whole number"),
-        ("lr = 1e-3", "lr = -1.0", r"lr=-1.0: allowed is a number above 0"),
+        ("epochs = 1", 'epochs = "many"', r"epochs=many: must be an integer >= 0"),
+        ("lr = 1e-3", "lr = -1.0", r"lr=-1.0: must be a number > 0"),
         ("epochs = 1", "epochs = = 1", r"tiny.toml"),
         ("select", "slect", r"'slect'; did you mean 'select'"),
-        ('select = "R@1"', 'select = "recall"', r"select=recall: allowed is R@1"),
+        ('select = "R@1"', 'select = "recall"', r"select=recall: must be a metric"),
         ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: allowed is \[low, high\]"),
-        ("folds = 1", "folds = 9", r"folds=9: allowed is 1 \| 2 \| 3 \| 4"),
+        ("folds = 1", "folds = 9", r"tiny.toml: folds=9: must be one of 1, 2, 3, 4"),
     ],
 )
 def test_a_broken_protocol_file_is_one_line_with_its_name(small: Any, old: str, new: str, complaint: str) -> None:

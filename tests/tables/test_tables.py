@@ -26,7 +26,7 @@ def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:
 
 
 def baseline(backbone: str, value: float) -> Result:
-    fixed = {**plan.IDLE, **(plan.PIXELS if backbone == "pixels" else {}), "backbone": backbone, "knobs": {}}
+    fixed = {**plan.IDLE, **(plan.RAW_PIXELS if backbone == "pixels" else {}), "backbone": backbone, "knobs": {}}
     title = "Raw pixels" if backbone == "pixels" else "Untrained network"
     return replace(loss_row("none", title, value, **fixed), cite="")
 

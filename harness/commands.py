@@ -1,0 +1,66 @@
+"""A stored result -> the `harness run` line that makes it; values as --set reads them."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from harness import config
+from harness.plan import IDLE, RAW_PIXELS
+from harness.spec import SETTINGS, Protocol, Result, Trial
+
+
+def command(result: Result, protocol: Protocol) -> str:
+    """The `harness run` that makes this result: what differs from the protocol, and every knob."""
+    trial = result.trial
+    usual = config.usual(protocol, trial.dataset, trial.loss)
+    words = ["harness", "run", "--losses", loss_option(trial), *dataset_options(result), "--protocol", trial.protocol]
+    if result.provenance.get("bad_images_skipped"):
+        words.append("--skip-bad-images")
+    if trial.weights_kind != usual["weights"] and not trial.is_pixels:
+        file = result.provenance.get("weights_file") or "FILE"
+        words += ["--weights", file if trial.weights_kind == "file" else trial.weights_kind]
+    if result.curve and result.has_curves:
+        words.append("--curves")
+    if result.is_ensemble:
+        words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
+    for key, value in assignments(trial, usual):
+        words += ["--set", f"{key}={written(value)}"]
+    line = shlex.join(words)
+    if result.recipe:
+        line += f"; harness eval {result.members[0]} --nmi-recipe {result.recipe}"
+    return line
+
+
+def loss_option(trial: Trial) -> str:
+    """A user's file is not stored: it has to be where the command is run."""
+    stem, _, name = trial.loss.rpartition(".")
+    return f"./{stem}.py:{name}" if stem else trial.loss
+
+
+def dataset_options(result: Result) -> list[str]:
+    """A shipped dataset by its name, a user's own by its path."""
+    name = result.trial.dataset
+    if name not in config.names("datasets"):
+        name = result.provenance.get("data") or f"./{name}"
+    return ["--dataset", name]
+
+
+def assignments(trial: Trial, usual: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What --set has to say: settings that differ from the usual ones, and every knob."""
+    fixed = {"weights"}  # an option of its own
+    if trial.is_baseline:
+        fixed |= set(IDLE)
+    if trial.is_pixels:
+        fixed |= set(RAW_PIXELS)
+    for name in SETTINGS:
+        if name not in fixed and getattr(trial, name) != usual[name]:
+            yield name, getattr(trial, name)
+    for name, value in trial.knobs.items():
+        yield f"{trial.loss}.{name}", value
+
+
+def written(value: Any) -> str:
+    """A value as --set reads it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

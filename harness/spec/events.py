@@ -1,0 +1,51 @@
+"""What passes between the driver and its workers: Job, Progress, Event."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.spec.experiment import Dataset
+from harness.spec.records import Failure, Metrics, Result, Stopped
+from harness.spec.trial import Trial
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
+
+    stage: str  # "images" | "pretrain" | "train" | "evaluate"
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    images_per_second: float
+    seconds_left: float
+    metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, where somebody wants them
+
+    @property
+    def closes_epoch(self) -> bool:
+        return self.stage in ("pretrain", "train") and self.step == self.steps
+
+
+Event = Progress | Result | Stopped | Failure
+Listener = Callable[[Trial, Event], None]  # is called with every event of every trial
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker gets: it never reads configs/."""
+
+    trial: Trial
+    dataset: Dataset
+    storage: str  # a folder or URI that every node sees: checkpoints, shared pre-training, embeddings
+    threads: int | None = None  # None: torch's own choice
+    keep_weights: bool = False  # of a final run
+    source: str = ""  # the text of a user's own loss
+    device: str | None = None  # None: a GPU if there is one
+    origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
+    validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials
+    curves: bool = False  # of a final run: evaluate after each epoch, for the record alone
+    data_root: str = ""  # where the dataset's folder is looked for
+    skip_bad_images: bool = False
+    weights_file: str = ""  # where weights=file:HASH lie

@@ -1,0 +1,119 @@
+"""Field: a named value a user may set, with its type, limits, choices and meaning."""
+
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from harness.spec.errors import UserError
+from losses.space import Above, AtLeast, AtMost
+
+WORDS = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list of integers like 30,50",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a trial or a knob of a loss."""
+
+    name: str
+    kind: type  # int, float, bool, str, or tuple (of ints)
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    meaning: str = ""
+
+    @classmethod
+    def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
+        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...], or Annotated[X, limit]
+        with the limits of losses.space. Other annotations are the author's own and mean nothing here."""
+        if typing.get_origin(hint) is Annotated:
+            hint, *annotations = typing.get_args(hint)
+            for annotation in annotations:
+                if isinstance(annotation, AtLeast):
+                    limits["least"] = annotation.least
+                elif isinstance(annotation, Above):
+                    limits["above"] = annotation.more_than
+                elif isinstance(annotation, AtMost):
+                    limits["most"] = annotation.most
+        optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
+        if optional:
+            (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+        if typing.get_origin(hint) is Literal:
+            choices = typing.get_args(hint)
+            return cls(name, type(choices[0]), default, choices, optional, **limits)
+        return cls(name, typing.get_origin(hint) or hint, default, (), optional, **limits)
+
+    @property
+    def allowed(self) -> str:
+        """In words, for error messages and listings."""
+        if self.choices:
+            words = f"one of {', '.join(str(choice) for choice in self.choices)}"
+        else:
+            bounds = {">=": self.least, ">": self.above, "<=": self.most}
+            limits = [f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None]
+            words = " ".join([WORDS[self.kind], " and ".join(limits)]).rstrip()
+        return words + (" or none" if self.optional else "")
+
+    def parse(self, text: str) -> Any:
+        """The value a user wrote on the command line."""
+        word = text.strip()
+        if self.optional and word.lower() == "none":
+            return None
+        try:
+            if self.kind is bool:
+                return {"true": True, "false": False, "1": True, "0": False}[word.lower()]
+            if self.kind is tuple:
+                return self.check(tuple(int(part) for part in word.split(",") if part))
+            return self.check(self.kind(word))
+        except (ValueError, KeyError, UserError):
+            raise self.error(text) from None
+
+    def check(self, value: Any) -> Any:
+        """The value in its proper type, or a UserError."""
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if self.kind is tuple and isinstance(value, list):
+            value = tuple(value)
+        if not self.fits(value) or not self.within_limits(value):
+            raise self.error(value)
+        return value
+
+    def fits(self, value: Any) -> bool:
+        """Whether the value has the right type. Stored records are held to this alone: limits may have been tightened
+        since."""
+        if value is None:
+            return self.optional
+        if self.kind is tuple:
+            return isinstance(value, tuple) and all(isinstance(item, int) for item in value)
+        if isinstance(value, bool):
+            return self.kind is bool
+        if self.kind is float:
+            return isinstance(value, int | float) and math.isfinite(value)
+        return isinstance(value, self.kind)
+
+    def within_limits(self, value: Any) -> bool:
+        """Whether a value of the right type is one that a user may set."""
+        if value is None:
+            return True
+        if self.choices:
+            return value in self.choices
+        if self.kind not in (int, float):
+            return True
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+        )
+
+    def error(self, value: Any) -> UserError:
+        return UserError(f"{self.name}={value}: must be {self.allowed}")
