@@ -9,7 +9,21 @@ from typer.exceptions import TyperException
 import harness
 
 # importing them registers their commands
-from harness.cli import check_loss, data, eval, figures, report, run, tables  # noqa: F401
+from harness.cli import (  # noqa: F401
+    check_loss,
+    data,
+    embed,
+    eval,
+    figures,
+    import_,
+    ls,
+    report,
+    rm,
+    run,
+    show,
+    status,
+    tables,
+)
 from harness.cli.app import app
 from harness.spec import UserError, unknown
 

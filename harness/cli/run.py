@@ -13,7 +13,7 @@ import typer
 
 from harness import config, plan
 from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, StorageOption, app, storage_of
-from harness.cli.run_output import finish, grid_table, print_plan
+from harness.cli.run_summary import finish, grid_table, print_plan
 from harness.spec import BASELINE, Experiment, LossSpec, UserError
 from harness.store import Store
 

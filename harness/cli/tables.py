@@ -1,17 +1,12 @@
-"""The commands that read and keep the store: tables, ls, show, rm, import, status."""
+"""`harness tables`: tables of the stored results."""
 
-import json
-import re
-import time
-from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from harness import commands, config
-from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, report, storage_of
+from harness.cli.app import RESULTS, ResultsOption, app, report
 from harness.spec import UserError
 from harness.store import Store
 
@@ -36,13 +31,6 @@ class Published(StrEnum):
     beside = "beside"
     rows = "rows"
     none = "none"
-
-
-class Kind(StrEnum):
-    losses = "losses"
-    datasets = "datasets"
-    protocols = "protocols"
-    runs = "runs"
 
 
 @app.command(epilog="Example: harness tables --table all --format latex --standalone --out results/tables")
@@ -125,124 +113,3 @@ def write_files(folder: Path, texts: dict[str, str]) -> None:
             print(folder / name)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
-
-
-@app.command(epilog="Example: harness ls losses")
-def ls(
-    kind: Annotated[Kind, typer.Argument(help="losses, datasets, protocols or runs.")],
-    results: ResultsOption = RESULTS,
-) -> None:
-    """List what there is."""
-    from tabulate import tabulate
-
-    problems: list[str] = []
-    headers: Sequence[str]
-    rows: list[list[Any]]
-    if kind is Kind.losses:
-        headers, rows = ["name", "title", "paper", "year", "knobs"], list(loss_rows())
-    elif kind is Kind.datasets:
-        headers = ["name", "classes", "images", "protocol", "what"]
-        rows = [
-            [
-                data.name,
-                f"{data.train_classes} / {data.test_classes}",
-                f"{data.train_images} / {data.test_images}",
-                data.protocol,
-                data.note or data.title,
-            ]
-            for data in map(config.dataset, config.names("datasets"))
-        ]
-    elif kind is Kind.protocols:
-        headers = ["name", "title", "backbone", "crop", "epochs", "selects by", "source"]
-        rows = [
-            [
-                one.name,
-                one.title,
-                *(one.settings[key] for key in ("backbone", "crop", "epochs")),
-                one.select,
-                one.source,
-            ]
-            for one in map(config.protocol, config.names("protocols"))
-        ]
-    else:
-        found, problems = Store(results).results()
-        headers = ["id", "loss", "dataset", "fold", "protocol", "backbone", "seed", "R@1", "seconds"]
-        rows = [
-            [
-                *(
-                    one.id,
-                    one.trial.loss + (f" ({one.recipe})" if one.recipe else ""),
-                    one.trial.dataset,
-                    one.trial.fold,
-                    one.trial.protocol,
-                    one.trial.backbone,
-                ),
-                *(one.trial.seed, f"{100 * one.metrics['R@1']:.1f}", f"{one.seconds['total']:.0f}"),
-            ]
-            for one in found
-        ]
-    print(tabulate(rows, headers=headers, disable_numparse=True))
-    report(problems)
-
-
-def loss_rows() -> Iterable[list[str]]:
-    import losses
-
-    for spec in map(config.loss, losses.names()):
-        knobs = " ".join(f"{name}={commands.written(knob.default)}" for name, knob in spec.knobs.items())
-        year = re.search(r" ((?:19|20)\d\d)\b", spec.cite)
-        paper = spec.cite.replace(year[0], "", 1) if year else spec.cite
-        yield [spec.name, spec.title, paper, year[1] if year else "", knobs]
-
-
-@app.command(epilog="Example: harness show 1f2e3d")
-def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
-    """Print one record, and the exact command that reproduces it."""
-    result = read_result(Store(results), id)
-    print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    print(f"\nReproduce with:\n  {commands.command(result, config.protocol(result.trial.protocol))}")
-
-
-@app.command(epilog="Example: harness rm 1f2e3d")
-def rm(ids: Annotated[list[str], typer.Argument(metavar="ID...")], results: ResultsOption = RESULTS) -> None:
-    """Remove stored results; the next run makes them again."""
-    where = Store(results)
-    for file in [where.find(id) for id in ids]:
-        where.remove(file)
-        print(f"removed {file}")
-
-
-@app.command("import", epilog="Example: harness import ../other-machine/results")
-def import_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Another results folder.")],
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Merge another machine's results into this store; what is here already stays."""
-    other, mine = Store(folder), Store(results)
-    if not (folder / "runs").is_dir():
-        raise UserError(f"{folder} is not a results folder: it has no runs/")
-    found, problems = other.results()
-    mine.prepare()
-    new = sum(mine.put(result) for result in found)
-    print(f"{new} imported, {len(found) - new} already here")
-    report(problems)
-
-
-@app.command(epilog="Example: harness status --watch")
-def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 seconds, until Ctrl-C.")] = False,
-    storage: StorageOption = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Tell from another terminal what is done, running and failed; also when Ray is gone."""
-    from harness.execution import status
-
-    where = Store(results.absolute())
-    files = storage_of(storage, where)
-    try:
-        while watch:
-            print("\x1b[2J\x1b[H" + status.describe(where, files), flush=True)
-            time.sleep(2)
-    except KeyboardInterrupt:
-        return
-    print(status.describe(where, files))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import config, plan
-from harness.cli.run_output import grid_table
+from harness.cli.run_summary import grid_table
 from harness.spec import Experiment
 from harness.training import trial as train
 from tests.conftest import Harness
