@@ -9,9 +9,12 @@ from harness.store import Store
 
 
 @app.command(epilog="Example: harness rm 1f2e3d")
-def rm(ids: Annotated[list[str], typer.Argument(metavar="ID...")], results: ResultsOption = RESULTS) -> None:
-    """Remove stored results; the next run makes them again."""
-    where = Store(results)
-    for file in [where.find(id) for id in ids]:
-        where.remove(file)
+def rm(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of stored results, or their first digits.")],
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Remove stored results; the next run that needs them makes them again."""
+    store = Store(results)
+    for file in [store.find(id) for id in ids]:
+        store.remove(file)
         print(f"removed {file}")

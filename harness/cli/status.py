@@ -11,19 +11,19 @@ from harness.store import Store
 
 @app.command(epilog="Example: harness status --watch")
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print it again every 2 seconds, until Ctrl-C.")] = False,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Tell from another terminal what is done, running and failed; also when Ray is gone."""
-    from harness.execution import status
+    """Show from another terminal which trials are done, running, waiting and failed. Works without Ray."""
+    from harness.execution.status import describe
 
-    where = Store(results.absolute())
-    files = storage_of(storage, where)
+    store = Store(results.absolute())
+    files = storage_of(storage, store)
     try:
         while watch:
-            print("\x1b[2J\x1b[H" + status.describe(where, files), flush=True)
+            print("\x1b[2J\x1b[H" + describe(store, files), flush=True)
             time.sleep(2)
     except KeyboardInterrupt:
         return
-    print(status.describe(where, files))
+    print(describe(store, files))

@@ -1,108 +1,111 @@
 """`harness tables`: tables of the stored results."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, app, report
+from harness.cli.app import (
+    RESULTS,
+    BackboneOption,
+    DatasetOption,
+    ProtocolOption,
+    ResultsOption,
+    app,
+    exit_on_problems,
+)
 from harness.spec import UserError
 from harness.store import Store
 
+Format = Literal["markdown", "latex", "csv", "json", "html"]
+Kind = Literal["losses", "ensembles", "backbones", "search", "all"]
+Published = Literal["beside", "rows", "none"]
 
-class Format(StrEnum):
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
-
-
-class Which(StrEnum):
-    losses = "losses"
-    ensembles = "ensembles"
-    backbones = "backbones"
-    search = "search"
-    all = "all"
-
-
-class Published(StrEnum):
-    beside = "beside"
-    rows = "rows"
-    none = "none"
+# kind -> what a store without such a table lacks
+LACKING = {
+    "ensembles": "ensembles",
+    "search": "results of losses",
+    "backbones": "final results of losses",
+}
+# kind -> the command that makes it
+MAKE = {"ensembles": "harness run --seeds 2 --ensemble 2"}
 
 
 @app.command(epilog="Example: harness tables --table all --format latex --standalone --out results/tables")
 def tables(
     table: Annotated[
-        Which,
+        Kind,
         typer.Option(
-            help="losses (the paper's Table 1), ensembles (Table 2), backbones (its supplement's, with parameters), "
-            "search (what each loss was given, and what random search found), or all."
+            help="Which tables: losses (the paper's Table 1), ensembles (Table 2), backbones (the supplement's, with "
+            "parameters), search (each loss's budget and what random search found) or all."
         ),
-    ] = Which.losses,
+    ] = "losses",
     published: Annotated[
         Published,
-        typer.Option(help="The paper's numbers: beside ours with the difference, in rows of their own, or none."),
-    ] = Published.beside,
+        typer.Option(help="Where the paper's numbers stand: beside ours with the difference, in rows, or nowhere."),
+    ] = "beside",
     form: Annotated[
-        Format, typer.Option("--format", help="markdown, latex (booktabs), html, json, or csv (long).")
-    ] = Format.markdown,
+        Format, typer.Option("--format", help="Print Markdown, LaTeX (booktabs), HTML, JSON, or a long CSV.")
+    ] = "markdown",
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="With --format latex: documents that compile by themselves.")
+        bool, typer.Option("--standalone", help="With --format latex: make documents that compile by themselves.")
     ] = False,
     metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="Columns, e.g. R@1,MAP@R,NMI. Default: Recall@K and NMI.")
+        str, typer.Option(metavar="NAMES", help="The columns, e.g. R@1,MAP@R,NMI. Default: Recall@K and NMI.")
     ] = "",
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only this dataset.")] = None,
-    protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Only this protocol.")] = None,
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this backbone.")] = None,
+    dataset: DatasetOption = None,
+    protocol: ProtocolOption = None,
+    backbone: BackboneOption = None,
     nmi_recipe: Annotated[
-        str, typer.Option(metavar="NAME", help="Results that `harness eval` measured again with this recipe.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Show the results that `harness eval` measured again with this recipe, e.g. sklearn."
+        ),
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write files there instead of printing; with LaTeX also references.bib."),
+        typer.Option(
+            metavar="DIR", help="Write files to this folder instead of printing; with LaTeX also references.bib."
+        ),
     ] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Print tables of the stored results in the paper's layout, one for each protocol and backbone."""
-    from harness.tables import build as tables
-    from harness.tables import render
+    """Print tables of the stored results in the paper's layout, one per protocol and backbone."""
+    check(table, form, metrics, standalone=standalone)
+    from harness.tables import build
+    from harness.tables import render as renderer
 
-    if standalone and form is not Format.latex:
-        raise UserError(f"--standalone: allowed with --format latex, not with {form.value}")
-    if metrics and table in (Which.backbones, Which.search):
-        raise UserError(f"--metrics: allowed with --table losses or ensembles, not with {table.value}")
-    if form is Format.csv and table in (Which.ensembles, Which.backbones, Which.search):
-        raise UserError(f"--format csv is the long table of all numbers: not with --table {table.value}")
-    found, problems = Store(results).results()
-    asked = [name.strip() for name in metrics.split(",") if name.strip()]
-    chosen = tables.select(found, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not chosen and nmi_recipe:
+    stored, problems = Store(results).results()
+    columns = [name.strip() for name in metrics.split(",") if name.strip()]
+    selected = build.select(stored, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
+    if not selected and nmi_recipe:
         raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
-    kinds = tables.KINDS if table is Which.all else (table.value,)
-    built = [one for kind in kinds for one in tables.build(chosen, kind, published.value, asked)]
+    kinds = build.KINDS if table == "all" else (table,)
+    built = [one for kind in kinds for one in build.build(selected, kind, published, columns)]
     if not built:
-        report(problems)
+        exit_on_problems(problems)
         raise UserError(
-            f"no {MISSING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}"
+            f"no {LACKING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}"
         )
-    if form is Format.csv:
-        texts = {"results.csv": render.csv(tables.final(chosen), asked, published=published is not Published.none)}
+    if form == "csv":
+        texts = {"results.csv": renderer.csv(build.final(selected), columns, published=published != "none")}
     else:
-        texts = render.render(built, form.value, standalone=standalone)
+        texts = renderer.render(built, form, standalone=standalone)
     if out is None:
-        shown = [text for name, text in texts.items() if name != render.BIBLIOGRAPHY]
-        print(*shown, sep="\n", end="")
+        print(*(text for name, text in texts.items() if name != renderer.BIBLIOGRAPHY), sep="\n", end="")
     else:
         write_files(out, texts)
-    report(problems)
+    exit_on_problems(problems)
 
 
-MISSING = {Which.ensembles: "ensembles", Which.search: "results of losses", Which.backbones: "final results of losses"}
-MAKE = {Which.ensembles: "harness run --seeds 2 --ensemble 2"}
+def check(table: Kind, form: Format, metrics: str, *, standalone: bool) -> None:
+    """A UserError where options do not go together."""
+    if standalone and form != "latex":
+        raise UserError(f"--standalone: allowed with --format latex, not with {form}")
+    if metrics and table in ("backbones", "search"):
+        raise UserError(f"--metrics: allowed with --table losses or ensembles, not with {table}")
+    if form == "csv" and table in ("ensembles", "backbones", "search"):
+        raise UserError(f"--format csv is the long table of all numbers: not with --table {table}")
 
 
 def write_files(folder: Path, texts: dict[str, str]) -> None:

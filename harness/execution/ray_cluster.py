@@ -37,10 +37,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import harness
 import losses
-from harness.execution.ray_listener import Listener, Tell
+from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
-from harness.execution.ray_worker import TrialWorker
-from harness.spec import Job, UserError
+from harness.execution.ray_worker import Events, TrialWorker, training_events
+from harness.spec import Job, Listener, Scheduler, UserError
 from harness.storage import Storage
 
 
@@ -52,8 +52,9 @@ class Cluster:
     cpus_per_trial: float = 1.0
     gpus_per_trial: float | None = None  # None: one where there are any
     max_failures: int = 3  # how often a trial whose process or node died is started again
-    scheduler: str = "none"
-    select: str = "R@1"
+    scheduler: Scheduler = "none"
+    select: str = "R@1"  # what the scheduler compares search trials by
+    events: Events = training_events  # what a worker does with a job
 
     @contextlib.contextmanager
     def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
@@ -100,22 +101,22 @@ class Cluster:
             )
         return asked
 
-    def execute(self, jobs: Sequence[Job], tell: Tell) -> None:
+    def execute(self, jobs: Sequence[Job], listener: Listener) -> None:
         """Run the jobs, as many at once as the resources allow.
 
         Ray kills workers when a node's memory runs low, and Tune falls with them: what has not ended is started again,
         from its last epoch, as after any other death of a process.
         """
         for _ in range(self.max_failures + 1):
-            jobs = self.run(jobs, tell)
+            jobs = self.run(jobs, listener)
             if not jobs:
                 return
         raise UserError(
             f"a node ran low on memory {self.max_failures + 1} times (--max-failures): let fewer trials run at once, "
-            "with a larger --cpus-per-trial; what finished is stored"
+            "with a larger --cpus-per-trial; finished trials are stored"
         )
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Job]:
+    def run(self, jobs: Sequence[Job], listener: Listener) -> list[Job]:
         """One run of Tune. Returns the jobs that have not ended, where it fell because a node ran low on memory."""
         resources = self.resources()
         storage = Storage(jobs[0].storage)
@@ -123,10 +124,15 @@ class Cluster:
         # A class of its own carries what its trials need; tune's wrappers would hide its name in the dashboard. Tune
         # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
         by_name = {job.trial.name: job for job in jobs}
-        needs = {"jobs": ray.put(by_name), "resources": resources, "threads": threads}
+        needs = {
+            "jobs": ray.put(by_name),
+            "events_of": staticmethod(self.events),
+            "resources": resources,
+            "threads": threads,
+        }
         worker = type("TrialWorker", (TrialWorker,), needs)
         folder = f"tune/{uuid.uuid4().hex[:8]}"
-        listener = Listener(by_name, tell)
+        callback = TuneListener(by_name, listener)
         tuner = tune.Tuner(
             worker,
             param_space={"trial": tune.grid_search(list(by_name))},
@@ -140,20 +146,20 @@ class Cluster:
                 name=folder.split("/")[1],
                 storage_path=storage.path("tune") if storage.local else f"{storage.uri}/tune",
                 failure_config=tune.FailureConfig(max_failures=self.max_failures),
-                callbacks=[listener],
+                callbacks=[callback],
                 verbose=0,
             ),
         )
         try:
             tuner.fit()
         except TuneError:
-            if listener.broken is None:
+            if callback.broken is None:
                 raise
-            raise listener.broken from None  # ours, which Tune wrapped
+            raise callback.broken from None  # ours, which Tune wrapped
         except RuntimeError as error:
             if not isinstance(error.__cause__, OutOfMemoryError):
                 raise
-            return [job for job in jobs if job.trial.id not in listener.ended]
+            return [job for job in jobs if job.trial.id not in callback.ended]
         finally:
             storage.remove_folder(folder)
         return []

@@ -1,26 +1,23 @@
-"""What Tune hears from its workers, passed on in the driver."""
+"""In the driver: what Tune hears from its workers goes to our listener."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from harness import storage as names
 from harness.execution.ray_scheduler import name_of
-from harness.spec import Event, Failure, Job, Progress, Stopped, Trial
-from harness.storage import Storage
-
-Tell = Callable[[Trial, Event], None]
+from harness.spec import Event, Failure, Job, Listener, Progress, Stopped
+from harness.storage import Storage, sign_of_life
 
 
-class Listener(tune.Callback):
-    """In the driver: passes on what Tune hears. What goes wrong here (a full disk) stops the run."""
+class TuneListener(tune.Callback):
+    """Passes on what Tune hears. What goes wrong in a listener, such as a full disk, stops the run."""
 
-    def __init__(self, jobs: Mapping[str, Job], tell: Tell) -> None:
+    def __init__(self, jobs: Mapping[str, Job], listener: Listener) -> None:
         self.jobs = jobs
-        self.tell = tell
+        self.listener = listener
         self.ended: set[str] = set()
         self.last: dict[str, Progress] = {}
         self.broken: Exception | None = None
@@ -46,7 +43,7 @@ class Listener(tune.Callback):
         story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]
-        sign = Storage(job.storage).read_json(names.sign_of_life(job.trial.id)) or {}
+        sign = Storage(job.storage).read_json(sign_of_life(job.trial.id)) or {}
         self.pass_on(trial, Failure(job.trial, error, story, sign.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:
@@ -57,7 +54,7 @@ class Listener(tune.Callback):
         else:
             self.ended.add(ours.id)
         try:
-            self.tell(ours, event)
+            self.listener(ours, event)
         except Exception as error:
             self.broken = error
             raise

@@ -1,28 +1,34 @@
-"""The process that runs trials on a node."""
+"""The worker: a process that Ray starts on a node, and that runs trials there."""
 
-import contextlib
 import math
 import os
-import platform
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import ray
 from ray import tune
 
-from harness import storage as names
+from harness.execution import heartbeat
 from harness.spec import Event, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
 
-LOOK_SECONDS = 1.0  # how often a running trial is heard of, at most
+Events = Callable[[Job], Iterator[Event]]
+
+
+def training_events(job: Job) -> Iterator[Event]:
+    """All that happens to a trial. Imported here: the driver needs no torch."""
+    from harness.training import trial as training
+
+    return training.events(job)
 
 
 class TrialWorker(tune.Trainable):
     """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
 
     jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
+    events_of: ClassVar[Events]
     resources: ClassVar[dict[str, float]]
     threads: ClassVar[int]
 
@@ -41,17 +47,12 @@ class TrialWorker(tune.Trainable):
     def __repr__(self) -> str:
         return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
 
-    def events_of(self, job: Job) -> Iterator[Event]:
-        from harness.training import trial as train
-
-        return train.events(job)
-
     def _begin(self, config: dict) -> None:
         self.job = self.known[config["trial"]]
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from those that asked for some
         job = replace(self.job, threads=self.threads, device=device)
         self.storage = Storage(job.storage)
-        self.events = self.events_of(job)
+        self.events = type(self).events_of(job)
         self.begun = False
 
     def step(self) -> dict[str, Any]:
@@ -59,31 +60,23 @@ class TrialWorker(tune.Trainable):
         began = time.monotonic()
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
-            self._note(None)
+            heartbeat.write(self.storage, self.job.trial, None, log_file())
             print(f"{self.job.trial.name} begins", flush=True)
         while True:
             event = next(self.events)
             if isinstance(event, Failure):
                 event = replace(event, log=log_file())
             if not isinstance(event, Progress):
-                print(
-                    f"{self.job.trial.name} ends: {event.error if isinstance(event, Failure) else 'done'}", flush=True
-                )
-                measure(self.job.trial, event)
+                end = event.error if isinstance(event, Failure) else "done"
+                print(f"{self.job.trial.name} ends: {end}", flush=True)
+                export(self.job.trial, event)
                 return {"event": event, "done": True}
-            epoch_ends = event.closes_epoch and event.stage == "train"
-            if event.closes_epoch or time.monotonic() - began >= LOOK_SECONDS:
-                self._note(event)
-                measure(self.job.trial, event)
-                return {"event": event, **({"epoch": event.epoch, **event.metrics} if epoch_ends else {})}
-
-    def _note(self, event: Progress | None) -> None:
-        """A sign of life for `harness status`, which may ask without Ray."""
-        trial = self.job.trial
-        where = {"node": platform.node(), "pid": os.getpid(), "log": log_file(), "time": time.time()}
-        progress = {**asdict(event), "loss": None if math.isnan(event.loss) else event.loss} if event else None
-        with contextlib.suppress(OSError):  # a full disk is for the checkpoint to complain of
-            self.storage.write_json(names.sign_of_life(trial.id), {"name": trial.name, **where, "progress": progress})
+            if event.closes_epoch or time.monotonic() - began >= heartbeat.INTERVAL:
+                heartbeat.write(self.storage, self.job.trial, event, log_file())
+                export(self.job.trial, event)
+                if event.closes_epoch and event.stage == "train":
+                    return {"event": event, "epoch": event.epoch, **event.metrics}
+                return {"event": event}
 
     def cleanup(self) -> None:
         if hasattr(self, "events"):
@@ -104,7 +97,7 @@ def log_file() -> str:
 _gauges: dict[str, Any] = {}
 
 
-def measure(trial: Trial, event: Event) -> None:
+def export(trial: Trial, event: Event) -> None:
     """Export loss, images per second and R@1 as Ray metrics, tagged with the trial's name."""
     from ray.util.metrics import Gauge
 

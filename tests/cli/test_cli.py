@@ -205,9 +205,9 @@ MISTAKES = [
     ("run --dataset blobs --losses group,none", "no loss named 'none'"),
     ("run --dataset blob", "no dataset named 'blob'; did you mean 'blobs'?"),
     ("run --dataset blobs --protocol tinny", "no protocol named 'tinny'; did you mean 'tiny'?"),
-    ("run --dataset blobs --trials -1", "--trials -1: allowed is a whole number of at least 0"),
+    ("run --dataset blobs --trials -1", "--trials -1: must be an integer >= 0"),
     ("run --dataset blobs --trials many", "--trials"),
-    ("run --dataset blobs --seeds 0", "--seeds 0: allowed is a whole number of at least 1"),
+    ("run --dataset blobs --seeds 0", "--seeds 0: must be an integer >= 1"),
     ("run --dataset blobs --set epochs=abc", "epochs=abc: must be an integer >= 0"),
     ("run --dataset blobs --set epochs", "write FIELD=VALUE"),
     ("run --dataset blobs --set epoch=3", "no setting named 'epoch'; did you mean 'epochs'?"),
@@ -244,11 +244,11 @@ MISTAKES = [
     ("show 123abc", "no result in"),
     ("rm 123abc", "no result in"),
     ("import nowhere", "nowhere is not a results folder"),
-    ("run --dataset blobs --ensemble 2", "--ensemble 2: allowed are whole numbers from 2 to --seeds, which is 1"),
-    ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: allowed are whole numbers"),
-    ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: allowed is a number of at least 1"),
-    ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: allowed is a number of at least 0"),
-    ("run --dataset blobs --max-failures -1", "--max-failures -1: allowed is a number of at least 0"),
+    ("run --dataset blobs --ensemble 2", "--ensemble 2: must be integers from 2 to --seeds, which is 1"),
+    ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: must be integers from 2 to --seeds, which is 3"),
+    ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: must be a number >= 1"),
+    ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: must be a number >= 0"),
+    ("run --dataset blobs --max-failures -1", "--max-failures -1: must be an integer >= 0"),
     ("run --dataset blobs --set crop=64", "crop=64: must be at most resize=32; set both"),
     ("run --dataset blobs --set group.temperature=0", "group.temperature=0: must be a number > 0"),
     ("run --dataset blobs --set group.steps=-3", "group.steps=-3: must be an integer >= 0"),
@@ -280,6 +280,7 @@ MISTAKES = [
     ("run --dataset blobs --executor ray --address http://127.0.0.1:8265", "no Ray cluster at http://127.0.0.1:8265"),
     ("run --dataset blobs --storage /dev/null/x", "cannot write to --storage /dev/null/x"),
     ("run --dataset blobs --scheduler asha --executor local", "--scheduler asha needs --executor ray"),
+    ("run --dataset blobs --scheduler asha --executor ray", "--scheduler asha stops search trials: it needs --trials"),
     ("run --dataset blobs --executor slurm", "--executor"),
     ("run --dataset blobs --executor ray --address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
     ("run --dataset blobs --storage nosuch://x", "--storage nosuch://x"),
@@ -347,7 +348,7 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
     said = harness(*QUICK)
     assert said.code == 1
     assert "loss is nan at epoch 1, step 1" in said.err
-    assert "1 failed; the same command tries them again" in said.err
+    assert "1 failed; rerun the same command to try them again" in said.err
     assert "| Triplet" in said.out
     assert "| Group Loss" not in said.out
     (failure,) = (tmp_path / "results" / "failures").rglob("*.json")
@@ -574,7 +575,7 @@ def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, "".join(lines) + err
-    assert "interrupted; what finished is stored" in err
+    assert "interrupted; finished trials are stored" in err
     assert "Traceback" not in err
     assert out == ""
     assert len(stored(tmp_path)) == 2  # the baselines
