@@ -25,23 +25,24 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from harness import config, plan
+from harness import plan, request
 from harness.execution import local
 from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.ray_cluster import Cluster
 from harness.execution.run import Run
+from harness.request import Request
 from harness.spec import Event, Experiment, Job, Progress, Result, Trial
 from harness.storage import Storage
 from harness.store import Store
 
-TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
+TINY = {"backbone": "test_efficientnet", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
 
 
 def experiment(seeds: int, **settings: object) -> Experiment:
-    return Experiment(
-        config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), seeds=seeds, settings=settings
-    )
+    """Seeds of the triplet loss on emoji, as `harness run` names them."""
+    weights = "none" if "backbone" in settings else None
+    return request.experiment(Request(losses="triplet", seeds=seeds, weights=weights, set=settings))
 
 
 def jobs(planned: Experiment, storage: str, threads: int | None = None) -> list[Job]:
@@ -73,10 +74,10 @@ def throughput(trials: int, epochs: int) -> None:
 
 FRESH = """
 import time; begun = time.perf_counter()
-from harness import config, plan
+from harness import plan, request
 from harness.training import trial as train
-from harness.spec import Experiment, Job
-planned = Experiment(config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings={settings})
+from harness.spec import Job
+planned = request.experiment(request.Request(losses="triplet", weights="none", set={settings}))
 job = Job(plan.final(planned, {{}})[0], planned.dataset, {folder!r}, threads=1)
 next(train.events(job))
 print(time.perf_counter() - begun)
