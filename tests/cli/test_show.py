@@ -29,3 +29,13 @@ def test_show_prints_the_record_and_a_command_that_makes_it_again(
         assert program == "harness"
         plan = harness(*arguments, "--dry-run", "--results", str(tmp_path / "elsewhere"))
         assert one in plan.out, command
+
+
+def test_a_record_whose_protocol_is_gone_is_shown(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    (small / "protocols" / "tiny.toml").unlink()
+    id = stored(tmp_path / "results")[0].stem
+    said = harness("show", id)
+    assert said.code == 0
+    assert f'"id": "{id}"' in said.out
+    assert said.out.endswith("Its protocol tiny is not in configs/protocols any more, so no command makes it.\n")
