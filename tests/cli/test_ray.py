@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
 
+from harness.storage import alive
 from tests.conftest import heed_ctrl_c
 
 pytestmark = pytest.mark.slow
@@ -75,6 +77,19 @@ def leftovers(results: Path) -> list[str]:
     return [str(file) for folder in folders for file in (artifacts / folder).rglob("*") if file.is_file()]
 
 
+def workers_alive(results: Path) -> list[int]:
+    """Processes that have left a heartbeat."""
+    records = [json.loads(file.read_text()) for file in (results / "artifacts" / "running").glob("*.json")]
+    return [record["pid"] for record in records if alive(record)]
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, cluster: RayCluster) -> Path:
     results = tmp_path_factory.mktemp("undisturbed")
@@ -90,7 +105,7 @@ def test_a_killed_driver_costs_at_most_an_epoch_of_each_running_trial(tmp_path: 
     running.send_signal(signal.SIGKILL)
     running.wait()
     assert list((tmp_path / "artifacts" / "checkpoints").glob("*.pt"))
-    time.sleep(3)  # its Ray follows it
+    until(lambda: not workers_alive(tmp_path))  # its Ray follows it
     again = finish(command(tmp_path))
     assert again.returncode == 0, again.stderr
     resumed = {line.split()[0] for line in again.stderr.splitlines() if "epoch 3/4" in line}
@@ -124,7 +139,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 def test_status_tells_what_runs_while_it_runs_and_afterwards(tmp_path: Path, cluster: RayCluster) -> None:
     running, _ = start_until(command(tmp_path, "--address", cluster.address), "triplet")
-    status = finish([*HARNESS, "status", "--results", str(tmp_path)]).stdout
+    running.send_signal(signal.SIGSTOP)  # no trial begins or ends meanwhile
+    try:
+        status = finish([*HARNESS, "status", "--results", str(tmp_path)]).stdout
+    finally:
+        running.send_signal(signal.SIGCONT)
     running.communicate(timeout=240)
     first, *rest = status.splitlines()
     assert not first.startswith("5 done, 0 running")

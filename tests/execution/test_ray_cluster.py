@@ -4,9 +4,8 @@ import contextlib
 import dataclasses
 import json
 import os
-import signal
-import urllib.request
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,35 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster as RayCluster
 from ray.util.state import list_actors
+from rich.console import Console
 
 from harness import config, plan
 from harness import storage as names
 from harness.execution import local
+from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.ray_cluster import Cluster
-from harness.execution.run import Run
-from harness.spec import Event, Experiment, Failure, Job, LossSpec, Progress, Result, Stopped, Trial, UserError
+from harness.execution.run import Executor, Run
+from harness.spec import (
+    Event,
+    Experiment,
+    Failure,
+    Job,
+    Listener,
+    LossSpec,
+    Progress,
+    Result,
+    Stopped,
+    Trial,
+    UserError,
+)
 from harness.storage import Storage
 from harness.store import Store
+from tests.spec.test_spec import a_result
 
 pytestmark = pytest.mark.slow
 
-# Emoji seen by a tiny network at 16 px: about a second an epoch.
+# Emoji seen by a tiny network at 16 px.
 TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 16, "crop": 16, "fold": "val0"}
 
 
@@ -70,13 +84,17 @@ class Record:
         return {one.id: one for one in ended}
 
     @property
+    def progress(self) -> list[Progress]:
+        return [event for _, event in self.events if isinstance(event, Progress)]
+
+    @property
     def failures(self) -> list[Failure]:
         return [event for _, event in self.events if isinstance(event, Failure)]
 
 
-def serially(jobs: list[Job], storage: Path) -> dict[str, Result]:
+def serially(jobs: list[Job], storage: Path, record: Record | None = None) -> dict[str, Result]:
     """The undisturbed results: one thread, one process."""
-    record = Record()
+    record = record or Record()
     local.execute([dataclasses.replace(job, storage=str(storage), threads=1) for job in jobs], record)
     return record.results
 
@@ -111,26 +129,28 @@ def test_results_equal_the_serial_executors_and_workers_are_reused(cluster: RayC
 
 
 def test_a_killed_worker_goes_on_from_its_checkpoint_with_the_same_bits(cluster: RayCluster, tmp_path: Path) -> None:
-    # 32 px: an epoch is longer than the second between two signs of life
-    size = {"resize": 32, "crop": 32}
-    jobs = jobs_of(experiment("group", "triplet", settings={"epochs": 3, **size}), tmp_path / "ray")
-    killed: list[str] = []
-    mid_epoch: list[bool] = []
-
-    def interfere(trial: Trial, event: Event) -> None:
-        if isinstance(event, Progress) and (event.stage, event.epoch) == ("train", 2) and not killed:
-            killed.append(trial.id)
-            mid_epoch.append(event.step < event.steps)
-            os.kill(pid_of(trial, tmp_path / "ray"), signal.SIGKILL)
-
-    record = Record(interfere)
+    order = tmp_path / "kill-at"  # the call of the loss at which its process dies, once
+    lines = [
+        "self.calls = getattr(self, 'calls', 0) + 1",
+        f"if os.path.exists({str(order)!r}) and self.calls == int(open({str(order)!r}).read()):",
+        f"    os.remove({str(order)!r})",
+        "    os.kill(os.getpid(), 9)",
+        "return (embeddings - embeddings.mean(0)).square().mean()",
+    ]
+    deadly = own_loss(tmp_path, "\n".join(lines))
+    jobs = jobs_of(experiment(deadly, settings={"epochs": 3}), tmp_path / "ray")
+    undisturbed = Record()
+    serially(jobs, tmp_path / "serial", undisturbed)
+    steps = next(event.steps for event in undisturbed.progress if event.stage == "train")
+    assert steps > 2
+    order.write_text(str(steps + 2))  # in the second epoch
+    record = Record()
     with connected(cluster, tmp_path / "ray") as running:
         running.execute(jobs, record)
-    assert same(record.results, serially(jobs, tmp_path / "serial"))
-    assert mid_epoch == [True]
-    victim = [event for trial, event in record.events if trial.id == killed[0] and isinstance(event, Progress)]
-    death = next(i for i, event in enumerate(victim) if event.epoch == 2)
-    assert all(event.epoch >= 2 or event.stage == "evaluate" for event in victim[death:])
+    assert not order.exists()
+    assert same(record.results, undisturbed.results)
+    # the first epoch is not trained again
+    assert [event.epoch for event in record.progress if event.stage == "train" and event.closes_epoch] == [1, 2, 3]
 
 
 def test_trials_of_a_lost_node_go_on_elsewhere(cluster: RayCluster, tmp_path: Path) -> None:
@@ -198,19 +218,30 @@ def test_a_users_own_loss_reaches_the_workers(cluster: RayCluster, tmp_path: Pat
     assert (result.title, result.trial.loss) == ("Mine", "mine.Mine")
 
 
-@pytest.mark.parametrize(("share", "most", "least"), [(1.0, 2, 2), (0.5, 4, 3)])
-def test_gpus_are_shared_as_asked(cluster: RayCluster, tmp_path: Path, share: float, most: int, least: int) -> None:
-    jobs = jobs_of(experiment("triplet", seeds=6, settings={"epochs": 3}), tmp_path / "ray")
-    at_work: set[str] = set()
-    seen: list[int] = []
+@pytest.mark.parametrize(("share", "at_once"), [(1.0, 2), (0.5, 4)])
+def test_gpus_are_shared_as_asked(cluster: RayCluster, tmp_path: Path, share: float, at_once: int) -> None:
+    """Each trial waits for as many as the two GPUs have room for: fewer at once would wait in vain."""
+    jobs = jobs_of(experiment("triplet", seeds=2 * at_once), tmp_path / "ray")
+    results = {job.trial.id: a_result(job.trial) for job in jobs}
+    begun, ended, counts = tmp_path / "begun", tmp_path / "ended", tmp_path / "counts"
+    for folder in (begun, ended, counts):
+        folder.mkdir()
 
-    def watch(trial: Trial, event: Event) -> None:
-        (at_work.add if isinstance(event, Progress) else at_work.discard)(trial.id)
-        seen.append(len(at_work))
+    def meet(job: Job) -> Iterator[Event]:
+        (begun / job.trial.id).touch()
+        deadline = time.monotonic() + 120
+        while len(list(begun.iterdir())) < at_once and time.monotonic() < deadline:
+            time.sleep(0.05)
+        present = len(list(begun.iterdir())) - len(list(ended.iterdir()))
+        (counts / f"{present}-{job.trial.id}").touch()
+        (ended / job.trial.id).touch()
+        yield results[job.trial.id]
 
-    with connected(cluster, tmp_path / "ray", gpus_per_trial=share) as running:
-        running.execute(jobs, Record(watch))
-    assert least <= max(seen) <= most
+    record = Record()
+    with connected(cluster, tmp_path / "ray", gpus_per_trial=share, events=meet) as running:
+        running.execute(jobs, record)
+    assert len(record.results) == 2 * at_once
+    assert max(int(file.name.partition("-")[0]) for file in counts.iterdir()) == at_once
 
 
 def test_what_can_never_run_is_told_at_once(cluster: RayCluster, tmp_path: Path) -> None:
@@ -233,45 +264,30 @@ def test_no_cluster_at_the_address_is_one_line(tmp_path: Path) -> None:
         Cluster(address="127.0.0.1:1").connected(Storage(str(tmp_path)), print).__enter__()
 
 
-def test_the_dashboard_shows_our_trials_by_name(cluster: RayCluster, tmp_path: Path) -> None:
+def test_ray_names_our_trials(cluster: RayCluster, tmp_path: Path) -> None:
+    """Its dashboard and its `ray list actors` show which trial a worker is at."""
     jobs = jobs_of(experiment("triplet"), tmp_path / "ray")
-    shown: list[dict[str, Any]] = []
+    actors: list[Any] = []
 
     def look(trial: Trial, event: Event) -> None:
-        if isinstance(event, Progress) and not shown:
-            url = f"http://{dashboard()}/api/v0/actors?detail=1"
-            with urllib.request.urlopen(authorized(url), timeout=30) as answer:
-                shown.extend(json.load(answer)["data"]["result"]["result"])
+        if isinstance(event, Progress) and not actors:
+            actors.extend(list_actors(filters=[("state", "=", "ALIVE")], detail=True))
 
     with connected(cluster, tmp_path / "ray") as running:
         running.execute(jobs, Record(look))
-    alive = [actor for actor in shown if actor["state"] == "ALIVE"]
-    assert any(actor["class_name"] == "TrialWorker" for actor in alive)
-    assert any(jobs[0].trial.name in (actor["repr_name"] or "") for actor in alive)
-
-
-def dashboard() -> str:
-    return str(ray._private.worker.get_dashboard_url())
-
-
-def authorized(url: str) -> urllib.request.Request:
-    from ray._raylet import AuthenticationTokenLoader
-
-    token = AuthenticationTokenLoader.instance().get_raw_token()
-    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    assert any(actor.class_name == "TrialWorker" for actor in actors)
+    assert any(jobs[0].trial.name in (actor.repr_name or "") for actor in actors)
 
 
 # --- the whole run ---
 
 
-def run_of(asked: Experiment, folder: Path, execute: Any, **options: Any) -> Run:
-    from rich.console import Console
-
+def run_of(experiment: Experiment, folder: Path, executor: Executor) -> Run:
     console = Console(file=(folder / "log").open("a"), width=200)
     store = Store(folder / "results")
     store.prepare()
-    display = Display(console, "R@1")
-    return Run(asked, store, Storage(str(folder / "storage")), display, execute=execute, **options)
+    storage = Storage(str(folder / "storage"))
+    return Run(Account(experiment, store), storage, executor, Display(console, experiment.protocol))
 
 
 def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
@@ -283,28 +299,29 @@ def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
         run = run_of(asked, tmp_path, running.execute)
         final = run()
         assert not run.failures
+        store = run.account.store
         assert {one.trial.loss for one in final} == {"none", "triplet", "softmax"}
         searched = plan.search(asked)
-        stopped = [trial for trial in searched if run.store.stopped(trial)]
-        finished = [trial for trial in searched if run.store.get(trial)]
+        stopped = [trial for trial in searched if store.stopped(trial)]
+        finished = [trial for trial in searched if store.get(trial)]
         assert stopped
         assert len(stopped) + len(finished) == 10
-        record = json.loads(run.store.path(stopped[0], Stopped).read_text())
+        record = json.loads(store.path(stopped[0], Stopped).read_text())
         assert 1 <= record["epochs"] < 4
         for loss in ("triplet", "softmax"):
             (winner,) = [one.trial for one in final if one.trial.loss == loss]
             assert winner.searched in [trial.searched for trial in finished if trial.loss == loss]
         assert not run.storage.names("checkpoints")
-        again = run_of(asked, tmp_path, running.execute)
-        assert not again.anything_to_do()
+        assert run_of(asked, tmp_path, running.execute).account.is_complete
         without = run_of(dataclasses.replace(asked, scheduler="none"), tmp_path, running.execute)
-        assert {trial.id for trial in without.pending(searched)} == {trial.id for trial in stopped}
+        pending = without.account.pending(without.account.search)
+        assert {trial.id for trial in pending} == {trial.id for trial in stopped}
         without()
-        assert all(run.store.get(trial) for trial in searched)
-        assert not any(run.store.stopped(trial) for trial in searched)
+        assert all(store.get(trial) for trial in searched)
+        assert not any(store.stopped(trial) for trial in searched)
         # a trial that the scheduler let live has the same bits as one that nobody watched
         undisturbed = serially([Job(finished[0], asked.dataset, "")], tmp_path / "serial")
-        assert same({finished[0].id: run.store.get(finished[0])}, undisturbed)
+        assert same({finished[0].id: store.get(finished[0])}, undisturbed)
 
 
 def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
@@ -325,7 +342,7 @@ def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
         with pytest.raises(UserError, match="No space left on device"):
             run()
     monkeypatch.setattr(os, "fsync", real)
-    results, problems = run.store.results()
+    results, problems = run.account.store.results()
     assert len(results) == 2
     assert not problems
 
@@ -336,7 +353,7 @@ def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster,
     with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0) as running:
         run_of(asked, tmp_path, running.execute)()
 
-    def nobody(jobs: list[Job], tell: Any) -> None:
+    def nobody(jobs: Sequence[Job], listener: Listener) -> None:
         raise AssertionError("nothing is to be trained")
 
     found = run_of(dataclasses.replace(asked, ensembles=(2, 3)), tmp_path, nobody)()
@@ -352,23 +369,29 @@ def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster,
 def test_a_node_low_on_memory_stops_nothing(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's own out-of-memory error, raised where Tune meets it once a trial has ended."""
+    """Tune falls once a trial has ended, as it does where Ray kills workers; what has ended does not run again."""
     from ray.exceptions import OutOfMemoryError
-    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune import TuneError, Tuner
 
     jobs = jobs_of(experiment("triplet", seeds=4), tmp_path / "ray")
-    record, real, raised = Record(), TuneController.step, []
+    real, fallen = Tuner.fit, []
 
-    def step(self: TuneController) -> None:
-        real(self)
-        if record.results and not raised:
-            raised.append(len(record.results))
+    def fall(trial: Trial, event: Event) -> None:
+        if isinstance(event, Result) and not fallen:
+            fallen.append(trial.id)
+            raise RuntimeError("Tune falls")
+
+    def fit(self: Tuner) -> Any:
+        try:
+            return real(self)
+        except TuneError:
             raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("2 worker(s) were killed")
 
-    monkeypatch.setattr(TuneController, "step", step)
+    monkeypatch.setattr(Tuner, "fit", fit)
+    record = Record(fall)
     with connected(cluster, tmp_path / "ray", gpus_per_trial=1.0) as running:
         running.execute(jobs, record)
-    assert raised
+    assert fallen
     assert same(record.results, serially(jobs, tmp_path / "serial"))
     assert not record.failures
 
