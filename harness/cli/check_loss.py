@@ -14,7 +14,7 @@ def check_loss(
         str, typer.Argument(metavar="LOSS", help="A loss as `harness run --losses` takes it, e.g. ./mine.py:MyLoss.")
     ],
 ) -> None:
-    """Run the checks that every loss of this package passes on a loss; exit with 1 if one fails."""
+    """Check that a loss keeps the contract of losses. The exit code is 1 if a check fails."""
     spec = config.loss(name)
     import torch
 

@@ -26,7 +26,7 @@ def embed(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Embed images with the trained network of a stored final run whose weights were kept."""
+    """Embed images with the network of a stored final run. Its weights must have been kept."""
     store = Store(results.absolute())
     if out is not None and out.suffix not in (".npy", ".csv"):
         raise UserError(f"--out {out}: must be a .npy or a .csv file")

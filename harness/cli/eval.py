@@ -23,7 +23,7 @@ def evaluate_again(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Measure stored runs again from their embeddings, with another NMI recipe; stored as separate records."""
+    """Measure stored runs again with another NMI recipe. The results are stored as separate records."""
     store = Store(results.absolute())
     runs = [read_result(store, id) for id in ids]
     from harness.evaluation import ensembles

@@ -64,7 +64,7 @@ def figures(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Draw figures of stored results, for every dataset, protocol and backbone; print the files written."""
+    """Draw figures of stored results. There is one per dataset, protocol and backbone; prints the files written."""
     formats = check(names or (), form)
     from harness.figures import registry
 

@@ -15,7 +15,7 @@ def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder to read.")],
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Copy the results of another machine into this folder; what is stored here already stays."""
+    """Copy another machine's results into this folder. What is stored here already stays."""
     if not (folder / "runs").is_dir():
         raise UserError(f"{folder} is not a results folder: it has no runs/")
     theirs, problems = Store(folder).results()

@@ -1,31 +1,34 @@
 """The command line: parses, calls, prints. Whatever needs torch is imported inside the command that needs it."""
 
 import sys
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 import harness
-
-# importing them registers their commands
-from harness.cli import (  # noqa: F401
-    check_loss,
-    data,
-    embed,
-    eval,
-    figures,
-    import_,
-    ls,
-    report,
-    rm,
-    run,
-    show,
-    status,
-    tables,
-)
 from harness.cli.app import app
 from harness.spec import UserError, unknown
+
+# The files of the commands, in the order of --help. Importing one registers its command.
+COMMANDS = (
+    "run",
+    "tables",
+    "figures",
+    "report",
+    "status",
+    "ls",
+    "show",
+    "rm",
+    "import_",
+    "eval",
+    "embed",
+    "check_loss",
+    "data",
+)
+for name in COMMANDS:
+    import_module(f"harness.cli.{name}")
 
 
 def main() -> NoReturn:

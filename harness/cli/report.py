@@ -41,7 +41,7 @@ def report(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Write tables, figures, runs and provenance into one HTML file that needs no network; print its path."""
+    """Write all results into one HTML page. It has tables, figures, runs and provenance, and needs no network."""
     from harness.figures.registry import Asked
     from harness.report import page
     from harness.tables import build as tables

@@ -13,7 +13,7 @@ def rm(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of stored results, or their first digits.")],
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Remove stored results; the next run that needs them makes them again."""
+    """Remove stored results. The next run that needs them makes them again."""
     store = Store(results)
     for file in [store.find(id) for id in ids]:
         store.remove(file)

@@ -140,7 +140,7 @@ def run(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Train losses, store each result as its trial ends, and print the table. Stored trials are not run again."""
+    """Train losses and print their table. Results are stored as trials end; stored trials are not run again."""
     request = Request(
         losses=losses,
         dataset=dataset,

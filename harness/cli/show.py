@@ -9,7 +9,7 @@ from harness.store import Store
 
 @app.command(epilog="Example: harness show 1f2e3d")
 def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
-    """Print a stored record, and the exact command that reproduces it."""
+    """Print a stored record and the command that makes it again."""
     result = read_result(Store(results), id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
     protocol = result.trial.protocol

@@ -15,7 +15,7 @@ def status(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Show from another terminal which trials are done, running, waiting and failed. Works without Ray."""
+    """Show which trials are done, running and failed. Works from another terminal, and without Ray."""
     from harness.execution.status import describe
 
     store = Store(results.absolute())

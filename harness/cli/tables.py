@@ -70,7 +70,7 @@ def tables(
     ] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Print tables of the stored results in the paper's layout, one per protocol and backbone."""
+    """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
     from harness.tables import build
     from harness.tables import render as renderer
