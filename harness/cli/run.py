@@ -34,7 +34,7 @@ def run(
             help="The dataset, e.g. cub; `harness ls datasets` lists them. Your own is a path: a folder of class "
             "folders, a .csv (path,label[,split]) or a .toml.",
         ),
-    ] = "emoji",
+    ] = Request.dataset,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -61,10 +61,10 @@ def run(
             metavar="N",
             help="Number of random-search trials per loss, on validation classes. 0 uses the protocol's values.",
         ),
-    ] = 0,
+    ] = Request.trials,
     seeds: Annotated[
         int, typer.Option(metavar="N", help="Number of final runs per loss, on test classes; or per cell of a grid.")
-    ] = 1,
+    ] = Request.seeds,
     ensemble: Annotated[
         str,
         typer.Option(
@@ -90,13 +90,13 @@ def run(
     scheduler: Annotated[
         Scheduler,
         typer.Option(help="asha stops hopeless search trials early; a loss competes only with itself. Needs --trials."),
-    ] = "none",
+    ] = Request.scheduler,
     keep_weights: Annotated[
         KeepWeights,
         typer.Option(
             help="Which trained weights of final runs to keep: best (lowest training loss per loss), all or none."
         ),
-    ] = "best",
+    ] = Request.keep_weights,
     curves: Annotated[
         bool,
         typer.Option(
@@ -112,7 +112,7 @@ def run(
     executor: Annotated[
         ExecutorName,
         typer.Option(help="ray runs as many trials at once as fit, local one after another in this process."),
-    ] = "ray",
+    ] = Request.executor,
     address: Annotated[
         str | None,
         typer.Option(
@@ -123,7 +123,7 @@ def run(
     ] = None,
     cpus_per_trial: Annotated[
         float, typer.Option(metavar="N", help="Number of CPUs per trial; also its torch threads.")
-    ] = 1.0,
+    ] = Request.cpus_per_trial,
     gpus_per_trial: Annotated[
         float | None,
         typer.Option(
@@ -136,7 +136,7 @@ def run(
             metavar="N",
             help="How often to restart a trial whose process or node died. It resumes from its last checkpoint.",
         ),
-    ] = 3,
+    ] = Request.max_failures,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:

@@ -24,7 +24,7 @@ class Run:
     """One run: its trials, where its files go, who works and who watches.
 
     Every event goes to the recorder, then to the display, then to the other listeners: what has ended is stored before
-    anybody hears of it.
+    anybody hears of it. A full disk stops the run when all of them have heard.
     """
 
     account: Account

@@ -76,3 +76,18 @@ def test_the_serial_executor_is_seen_while_it_trains(
     harness("run", "--losses", "triplet", "--dataset", "blobs")
     assert "2 done, 1 running, 0 waiting, 0 failed" in [line.split(", about")[0] for line in seen]
     assert not list((tmp_path / "results" / "artifacts" / "running").iterdir())
+
+
+def test_watching_ends_with_ctrl_c(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store(tmp_path / "results").put(a_result())
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", nap)
+    said = harness("status", "--watch")
+    assert said.code == 0
+    assert said.out.count("1 done, 0 running, 0 waiting, 0 failed") == 2
