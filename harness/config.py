@@ -249,7 +249,7 @@ def _describe(name: str, found: "type[Loss]") -> LossSpec:
             if knob.annotation is knob.empty:
                 raise UserError(f"knob {knob.name} of {found.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
-            knobs[knob.name] = Field.of(f"{name}.{knob.name}", knob.annotation, default)
+            knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
     shipped = name in losses.names() and name not in losses.plugins()
     added = getattr(found, "added", {})
     return LossSpec(name, found.title, found.cite, found.version, knobs, found.space, added=added, shipped=shipped)
@@ -260,9 +260,9 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
     settings: dict[str, Any] = {}
     knobs: dict[str, dict[str, Any]] = {}
     for assignment in assignments:
-        assigned, value = _assigned("--set", assignment, chosen)
-        owner, _, name = assigned.name.rpartition(".")
-        (knobs.setdefault(owner, {}) if owner else settings)[name] = assigned.parse(value)
+        field, value = _assigned("--set", assignment, chosen)
+        target = knobs.setdefault(field.owner, {}) if field.owner else settings
+        target[field.name] = field.parse(value)
     return settings, knobs
 
 
@@ -270,15 +270,13 @@ def grid(assignments: list[str], chosen: tuple[LossSpec, ...]) -> dict[str, tupl
     """--grid FIELD=V1,V2,... and --grid LOSS.KNOB=V1,V2,...: the values of each, every one once."""
     values: dict[str, tuple[Any, ...]] = {}
     for assignment in assignments:
-        assigned, words = _assigned("--grid", assignment, chosen)
-        if assigned.name in RUN_SETTINGS:
+        field, text = _assigned("--grid", assignment, chosen)
+        if field.key in RUN_SETTINGS:
             raise UserError(f"--grid {assignment}: a grid varies neither fold nor seed; --set fold=..., --seeds N")
-        if assigned.kind is tuple:
-            raise UserError(
-                f"--grid {assignment}: commas separate values, and {assigned.name} is itself a list; --set it"
-            )
-        found = [assigned.parse(word) for word in words.split(",")]
-        values[assigned.name] = tuple(dict.fromkeys([*values.get(assigned.name, ()), *found]))
+        if field.kind is tuple:
+            raise UserError(f"--grid {assignment}: commas separate values, and {field.key} is itself a list; --set it")
+        parsed = [field.parse(word) for word in text.split(",")]
+        values[field.key] = tuple(dict.fromkeys([*values.get(field.key, ()), *parsed]))
     return values
 
 

@@ -31,6 +31,7 @@ class Field:
     above: float | None = None
     most: float | None = None
     meaning: str = ""
+    owner: str = ""  # the loss whose knob it is; empty for a setting
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
@@ -52,6 +53,11 @@ class Field:
             choices = typing.get_args(hint)
             return cls(name, type(choices[0]), default, choices, optional, **limits)
         return cls(name, typing.get_origin(hint) or hint, default, (), optional, **limits)
+
+    @property
+    def key(self) -> str:
+        """As --set names it: epochs, or group.anchors."""
+        return f"{self.owner}.{self.name}" if self.owner else self.name
 
     @property
     def allowed(self) -> str:
@@ -116,4 +122,4 @@ class Field:
         )
 
     def error(self, value: Any) -> UserError:
-        return UserError(f"{self.name}={value}: must be {self.allowed}")
+        return UserError(f"{self.key}={value}: must be {self.allowed}")
