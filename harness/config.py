@@ -71,8 +71,8 @@ def dataset(name: str) -> Dataset:
         _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
         if not isinstance(data["folder"], str) or data["layout"] == "embedded":
             raise UserError(
-                f"{path}: layout={data['layout']}, folder={data['folder']}: allowed is a layout of files and "
-                "the path of their folder"
+                f"{path}: layout={data['layout']}, folder={data['folder']}: must be a layout of files and the path of "
+                "their folder"
             )
         data["folder"] = str(path.parent / data["folder"])
     else:
@@ -90,7 +90,7 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
         if not isinstance(data.get(key, []), list):
-            raise UserError(f"{where}: {key}={data[key]}: allowed is a list")
+            raise UserError(f"{where}: {key}={data[key]}: must be a list")
         data[key] = tuple(data.get(key, ()))
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
@@ -99,9 +99,9 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     if data["layout"] not in LAYOUTS:
         raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
-        told = list(data["recall_at"])
-        raise UserError(f"{where}: recall_at={told}: allowed are whole numbers like [1, 2, 4, 8], 1 among them")
-    if not all(isinstance(one, dict) and "url" in one for one in data["archives"]):
+        given = list(data["recall_at"])
+        raise UserError(f"{where}: recall_at={given}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
+    if not all(isinstance(archive, dict) and "url" in archive for archive in data["archives"]):
         raise UserError(f"{where}: an entry of archives has no url")
     return Dataset(name=name, **data)
 
@@ -239,20 +239,20 @@ def _own_loss(text: str) -> LossSpec:
     return replace(described, version=short_hash(source), source=source)
 
 
-def _describe(name: str, found: "type[Loss]") -> LossSpec:
+def _describe(name: str, loss: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
-        if not isinstance(getattr(found, attribute, None), str):
-            raise UserError(f"{found.__name__} has no {attribute}: write {attribute} = '...' in its class")
+        if not isinstance(getattr(loss, attribute, None), str):
+            raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
     knobs = {}
-    for knob in inspect.signature(found.__init__, eval_str=True).parameters.values():
+    for knob in inspect.signature(loss.__init__, eval_str=True).parameters.values():
         if knob.kind is knob.KEYWORD_ONLY:
             if knob.annotation is knob.empty:
-                raise UserError(f"knob {knob.name} of {found.__name__} needs a type: {knob.name}: float = 1.0")
+                raise UserError(f"knob {knob.name} of {loss.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
             knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
     shipped = name in losses.names() and name not in losses.plugins()
-    added = getattr(found, "added", {})
-    return LossSpec(name, found.title, found.cite, found.version, knobs, found.space, added=added, shipped=shipped)
+    added = getattr(loss, "added", {})
+    return LossSpec(name, loss.title, loss.cite, loss.version, knobs, loss.space, added=added, shipped=shipped)
 
 
 def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -282,7 +282,7 @@ def grid(assignments: list[str], chosen: tuple[LossSpec, ...]) -> dict[str, tupl
 
 def _assigned(option: str, assignment: str, chosen: tuple[LossSpec, ...]) -> tuple[Field, str]:
     """What KEY=TEXT assigns to, a setting or the knob LOSS.KNOB of a loss of this run, and the text."""
-    by_name = {one.name: one for one in chosen}
+    by_name = {loss.name: loss for loss in chosen}
     key, equals, text = assignment.partition("=")
     if not equals:
         raise UserError(f"{option} {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
@@ -323,9 +323,9 @@ def _check_keys(where: str, data: dict[str, Any], needed: set[str], allowed: set
 
 
 def _range(where: str, value: Any) -> tuple[float, float]:
-    numbers = isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+    numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
     if not numbers or len(value) != 2 or not 0 < value[0] < value[1]:
-        raise UserError(f"{where}={value}: allowed is [low, high] with 0 < low < high")
+        raise UserError(f"{where}={value}: must be [low, high] with 0 < low < high")
     return float(value[0]), float(value[1])
 
 

@@ -475,10 +475,10 @@ def test_a_bad_image_that_is_mended_is_good_again_though_its_size_is_the_same(
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('layout = "folder"\nfolder = 3', "folder=3: allowed is a layout of files and the path"),
+        ('layout = "folder"\nfolder = 3', "folder=3: must be a layout of files and the path"),
         ('layout = "embedded"\nfolder = "x"', "layout=embedded"),
-        ('layout = "folder"\nfolder = "x"\nrecall_at = 3', "recall_at=3: allowed is a list"),
-        ('layout = "folder"\nfolder = "x"\nrecall_at = [true]', "allowed are whole numbers like"),
+        ('layout = "folder"\nfolder = "x"\nrecall_at = 3', "recall_at=3: must be a list"),
+        ('layout = "folder"\nfolder = "x"\nrecall_at = [true]', "must be integers > 0 like"),
         ('layout = "folder"\nfolder = "x"\ntrain_classes = true', "train_classes=True: must be an integer"),
         ('layout = "folder"\nfolder = "x"\narchives = [{checksum = ""}]', "an entry of archives has no url"),
     ],

@@ -365,7 +365,7 @@ def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) ->
         ("epochs = 1", "epochs = = 1", r"tiny.toml"),
         ("select", "slect", r"'slect'; did you mean 'select'"),
         ('select = "R@1"', 'select = "recall"', r"select=recall: must be a metric"),
-        ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: allowed is \[low, high\]"),
+        ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: must be \[low, high\]"),
         ("folds = 1", "folds = 9", r"tiny.toml: folds=9: must be one of 1, 2, 3, 4"),
     ],
 )
