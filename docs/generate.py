@@ -134,7 +134,7 @@ def protocol_page(protocol: Any) -> str:
         block("bash", f"harness run --protocol {protocol.name}"),
         f"Search trials are compared by {escape(protocol.select)}, the mean over {folds}.",
         "## Settings",
-        "[Settings](../settings.md) says what each one is. A cell below a dataset is empty where the common value holds.",
+        "[Settings](../settings.md) lists what is allowed. An empty cell below a dataset means the common value.",
         shared_table(protocol),
         "## Random search",
         "`--trials N` draws these, and the knobs of each loss from the loss's own ranges.",
@@ -350,12 +350,13 @@ def block(language: str, text: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table. A bar inside code would end the cell, so it is escaped there; elsewhere `escape` has done it."""
+    """A Markdown table."""
     lines = [headers, [":--"] * len(headers), *rows]
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
 
 
 def cell(text: str) -> str:
+    """A bar inside code would end the cell, so it is escaped; elsewhere `escape` has done it."""
     return re.sub(r"`[^`]+`", lambda found: found[0].replace("|", "\\|"), " ".join(text.split()))
 
 
