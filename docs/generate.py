@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 import harness
-import harness.cli  # registers the commands
+import harness.cli.main  # registers the commands
 import losses
 from harness import config
 from harness.cli.app import app
