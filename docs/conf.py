@@ -1,7 +1,9 @@
 """Sphinx: the site of docs/. The pages are Markdown; generate.py writes the reference pages before they are read."""
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -18,6 +20,7 @@ release = version = harness.__version__
 
 extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # a page copied from the repository's root may begin below a first-level heading
 
@@ -35,3 +38,12 @@ html_theme_options = {
     "footer_end": [],
 }
 html_sidebars = {"index": []}
+
+
+def lead_to_copies(app: Any, docname: str, source: list[str]) -> None:
+    """A link to a Markdown file outside docs/ leads to its copy in docs/generated."""
+    source[0] = re.sub(r"\]\(\.\./([A-Z]+\.md|results/[^)]+\.md)\)", r"](/generated/\1)", source[0])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", lead_to_copies)

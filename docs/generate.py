@@ -41,8 +41,7 @@ def pages() -> Pages:
         **command_pages(),
         "settings": settings_page(),
         "python": python_page(),
-        "contributing": copied("CONTRIBUTING.md"),
-        "changelog": copied("CHANGELOG.md"),
+        **copied_pages(),
     }
 
 
@@ -252,21 +251,25 @@ def command_page(path: str, command: Any) -> str:
     if example:
         parts += ["Example:", block("bash", example)]
     records = [one.get_help_record(context) for one in command.params]
-    arguments = [help_row(record) for record in records if record and not record[0].startswith("-")]
-    options = [help_row(record) for record in records if record and record[0].startswith("-")]
+    arguments = [help_entry(record) for record in records if record and not record[0].startswith("-")]
+    options = [help_entry(record) for record in records if record and record[0].startswith("-")]
     if arguments:
-        parts += ["## Arguments", table(["argument", "meaning", ""], arguments)]
+        parts += ["## Arguments", *arguments]
     if options:
-        parts += ["## Options", table(["option", "meaning", ""], options)]
+        parts += ["## Options", *options]
     return page(parts)
 
 
-def help_row(record: tuple[str, str]) -> list[str]:
-    """A line of --help; what it says in brackets at the end, the default and the environment variable, comes last."""
+def help_entry(record: tuple[str, str]) -> str:
+    """A line of --help as an entry of a definition list.
+
+    What --help says in brackets at the end, the default and the environment variable, stands beside the option's name.
+    """
     form, text = record
     meaning, _, bracket = text.partition("  [")
     facts = [fact.partition(": ") for fact in bracket.removesuffix("]").split("; ") if fact]
-    return [code(form), escape(meaning), ", ".join(f"{name} {code(value)}".strip() for name, _, value in facts)]
+    words = ", ".join(f"{name} {code(value)}".strip() for name, _, value in facts)
+    return f"{code(form)}{f' ({words})' if words else ''}\n: {escape(meaning) or '-'}"
 
 
 # --- the Python interface ---
@@ -400,11 +403,20 @@ def toml(kind: str, name: str) -> str:
     return (ROOT / "configs" / kind / f"{name}.toml").read_text(encoding="utf-8")
 
 
+# --- pages of the repository that lie outside docs/ ---
+
+
+def copied_pages() -> Pages:
+    """Copies under the same path; conf.py leads the links of docs/ to them."""
+    tables = {
+        f"results/tables/{file.stem}": "---\norphan: true\n---\n\n" + file.read_text(encoding="utf-8")
+        for file in sorted((ROOT / "results" / "tables").glob("*.md"))
+    }
+    return {name: copied(name) for name in ("CONTRIBUTING", "CHANGELOG")} | tables
+
+
 def copied(name: str) -> str:
-    """A page of the repository's root, its links as they are seen from here."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    return re.sub(r"\]\((?!https?:|#)(?:docs/)?([^)]+)\)", lambda link: f"]({seen(link)})", text)
-
-
-def seen(link: re.Match[str]) -> str:
-    return f"../{link[1]}" if link[0].startswith("](docs/") else f"../../{link[1]}"
+    """A page of the repository's root, its links as they are seen from docs/generated."""
+    text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/([^)]+)\)", r"](../\1)", text)
+    return re.sub(r"\]\((?!\.\./|https?:|#)([^)]+)\)", r"](../../\1)", text)
