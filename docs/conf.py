@@ -37,7 +37,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+html_sidebars = {name: [] for name in ("index", "architecture", "generated/CONTRIBUTING", "generated/CHANGELOG")}
 
 
 def lead_to_copies(app: Any, docname: str, source: list[str]) -> None:

@@ -14,10 +14,9 @@ from typing import Any
 import typer
 
 import harness
-import harness.cli.main  # registers the commands
 import losses
 from harness import config
-from harness.cli.app import app
+from harness.cli.main import app
 from harness.spec import SETTINGS
 
 ROOT = Path(__file__).parent.parent
