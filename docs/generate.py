@@ -8,6 +8,7 @@ import inspect
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,12 @@ def knob_table(spec: Any) -> str:
     if not spec.knobs:
         return "This loss has no knobs."
     rows = [
-        [code(f"{spec.name}.{name}"), escape(knob.allowed), code(written(knob.default)), searched(spec.space.get(name))]
+        [
+            code(f"{spec.name}.{name}"),
+            escape(knob.allowed),
+            code(written(knob.default)),
+            escape(str(spec.space.get(name, "no"))),
+        ]
         for name, knob in spec.knobs.items()
     ]
     return page(
@@ -92,15 +98,6 @@ def knob_table(spec: Any) -> str:
             table(["knob", "allowed", "default", "searched"], rows),
         ]
     )
-
-
-def searched(space: Any) -> str:
-    """A losses.space.Range or Choice in words."""
-    if space is None:
-        return "no"
-    if hasattr(space, "values"):
-        return ", ".join(code(written(value)) for value in space.values)
-    return f"{space.low:g} to {space.high:g}" + (", logarithmic" if space.log else "")
 
 
 def tuned_rows(loss: str) -> list[list[str]]:
@@ -280,24 +277,47 @@ def python_page() -> str:
     for name in getattr(harness, "__all__", ()):
         item = getattr(harness, name)
         if inspect.isclass(item):
-            methods = [one for key, one in vars(item).items() if inspect.isfunction(one) and not key.startswith("_")]
-            members = [directive("py:method", one.__name__, one) for one in methods]
-            parts.append(directive("py:class", f"harness.{name}", item, members))
+            parts.append(described("py:class", f"harness.{name}", item, members(item)))
         elif inspect.isfunction(item):
-            parts.append(directive("py:function", f"harness.{name}", item))
+            parts.append(described("py:function", f"harness.{name}{arguments(item)}", item))
     return page(parts)
 
 
-def directive(kind: str, name: str, item: Any, members: Sequence[str] = ()) -> str:
+def members(item: type) -> list[str]:
+    public = {name: member for name, member in vars(item).items() if not name.startswith("_")}
+    methods = [
+        described("py:method", name + arguments(one), one) for name, one in public.items() if inspect.isfunction(one)
+    ]
+    return methods + [described("py:property", name, one) for name, one in public.items() if isinstance(one, property)]
+
+
+def described(kind: str, signature: str, item: Any, inside: Sequence[str] = ()) -> str:
     """A Sphinx object description: what autodoc makes, with docstrings as plain text instead of reStructuredText."""
-    signature = "" if kind == "py:class" else arguments_of(item)
-    return f"``````{{{kind}}} {name}{signature}\n" + page([prose(inspect.getdoc(item) or ""), *members]) + "``````"
+    fence = "`" * (9 if inside else 8)  # longer than that of a code block
+    return f"{fence}{{{kind}}} {signature}\n{page([prose(inspect.getdoc(item) or ''), *inside])}{fence}"
 
 
-def arguments_of(function: Any) -> str:
+@dataclass(frozen=True)
+class Unquoted:
+    """An annotation that is a string, shown without its quotes."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def arguments(function: Any) -> str:
     signature = inspect.signature(function)
-    parameters = [one for one in signature.parameters.values() if one.name != "self"]
-    return str(signature.replace(parameters=parameters)).replace("'", "") if parameters else "()"
+    parameters = [
+        one.replace(annotation=plain(one.annotation)) for one in signature.parameters.values() if one.name != "self"
+    ]
+    whole = signature.replace(parameters=parameters, return_annotation=plain(signature.return_annotation))
+    return re.sub(r"\b(?:collections\.abc|pathlib|typing)\.", "", str(whole))
+
+
+def plain(annotation: Any) -> Any:
+    return Unquoted(annotation) if isinstance(annotation, str) else annotation
 
 
 # --- text ---

@@ -131,7 +131,7 @@ def test_the_page_of_a_loss_has_its_formula_knobs_and_ranges(generate: ModuleTyp
     page = generate.pages()["losses/group"]
     assert "X(t+1) = Q^-1 [X(t) * (W X(t))]" in page
     assert "| `group.temperature` | " in page
-    assert "| 1 to 100, logarithmic |" in page
+    assert "| 1 to 100 (log) |" in page
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,12 @@ def test_a_formula_ends_with_its_sentence_and_the_rest_is_prose(generate: Module
         "The paper sums; `k` is 2.",
         "- one item\n- two",
     ]
+
+
+def test_a_signature_is_shown_as_it_is_written(generate: ModuleType) -> None:
+    def load(self: object, folder: "Path | str" = "results", *, seeds: int = 1) -> "list[str]": ...
+
+    assert generate.arguments(load) == "(folder: Path | str = 'results', *, seeds: int = 1) -> list[str]"
 
 
 @pytest.mark.parametrize("name", ["packages", "walk"])
