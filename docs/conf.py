@@ -19,6 +19,7 @@ author = "The metric-loss-harness authors"
 release = version = harness.__version__
 
 extensions = ["myst_parser"]
+highlight_language = "text"
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
