@@ -122,12 +122,12 @@ def protocol_pages() -> Pages:
 
 def protocol_page(protocol: Any) -> str:
     ranges = [[code(name), f"{low:g} to {high:g}, logarithmic"] for name, (low, high) in protocol.search.items()]
-    folds = "1 validation fold" if protocol.folds == 1 else f"{protocol.folds} validation folds"
+    folds = "on one validation fold" if protocol.folds == 1 else f"averaged over {protocol.folds} validation folds"
     parts = [
         f"# {escape(protocol.name)}: {escape(protocol.title)}",
         f"Source: {escape(protocol.source)}.",
         block("bash", f"harness run --protocol {protocol.name}"),
-        f"Search trials are compared by {escape(protocol.select)}, the mean over {folds}.",
+        f"Search trials are compared by {escape(protocol.select)} {folds}.",
         "## Settings",
         "[Settings](../settings.md) lists what is allowed. An empty cell below a dataset means the common value.",
         shared_table(protocol),
@@ -164,16 +164,12 @@ def shared_table(protocol: Any) -> str:
 
 
 def settings_page() -> str:
-    rows = [
-        [code(name), escape(setting.allowed), escape(getattr(setting, "meaning", ""))]
-        for name, setting in SETTINGS.items()
-    ]
+    rows = [[code(setting.key), escape(setting.allowed), escape(setting.meaning)] for setting in SETTINGS.values()]
     return page(
         [
             "# Settings",
             "The settings of a trial. A protocol gives their values; `--set KEY=VALUE` overrides one for every loss.",
-            table(["setting", "allowed", "meaning"], rows) if any(row[2] for row in rows) else "",
-            "" if any(row[2] for row in rows) else table(["setting", "allowed"], [row[:2] for row in rows]),
+            table(["setting", "allowed", "meaning"], rows),
         ]
     )
 
