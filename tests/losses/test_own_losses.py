@@ -33,7 +33,7 @@ class Pull(Loss):
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that brings `pull`, a `group` of its own, and something that is no loss."""
-    found = [EntryPoint(name, f"tests.test_own_losses:{what}", "harness.losses") for name, what in ENTRIES.items()]
+    found = [EntryPoint(name, f"tests.losses.test_own_losses:{what}", "harness.losses") for name, what in ENTRIES.items()]
     monkeypatch.setattr(losses, "entry_points", lambda group: found if group == "harness.losses" else [])
     for one in (losses.names, losses.plugins):
         one.cache_clear()
@@ -119,7 +119,7 @@ class MyLoss(Loss):
 
 
 def test_the_shortest_loss_of_contributing_keeps_every_promise(harness: Harness, tmp_path: Path) -> None:
-    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     assert textwrap.indent(SHORTEST, "  ") in text
     (tmp_path / "mine.py").write_text(SHORTEST)
     said = harness("check-loss", f"{tmp_path}/mine.py:MyLoss")
