@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+from losses.space import Limit
+
 SCHEMA = 1  # of a stored result
 VALIDATION_FOLDS = 4  # val0 .. val3, each a quarter of the training classes
 
@@ -46,12 +48,14 @@ class Field:
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
-        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...] or Annotated[X, limit],
-        where a limit is what losses.space.AtLeast, Above and AtMost are: a field of ours with its number."""
+        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...] or Annotated[X, Limit].
+        Anything else in Annotated is ignored."""
         if typing.get_origin(hint) is Annotated:
-            hint, *given = typing.get_args(hint)
-            for limit in given:
-                limits |= vars(limit)
+            hint, *notes = typing.get_args(hint)
+            for limit in notes:
+                if isinstance(limit, Limit):
+                    stated = {"least": limit.least, "more_than": limit.above, "most": limit.most}
+                    limits |= {name: number for name, number in stated.items() if number is not None}
         optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
         if optional:
             (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.base import Above, AtMost, Loss, Positive, Range, gram, unit
+from losses.base import Limit, Loss, Positive, Range, gram, unit
 from losses.n_pairs import positives, tuplets
 
 STEEPEST = 70.0  # degrees; up to here the sums of exponentials keep float32's precision whatever the embeddings
@@ -37,7 +37,7 @@ class Angular(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Annotated[float, Above(0), AtMost(STEEPEST)] = 45.0,
+        alpha: Annotated[float, Limit(above=0, most=STEEPEST)] = 45.0,
         weight: Positive = 2.0,
     ) -> None:
         super().__init__(num_classes, dim)

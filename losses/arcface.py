@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Above, AtMost, Loss, Positive, Range, cosines
+from losses.base import Limit, Loss, Positive, Range, cosines
 
 
 class ArcFace(Loss):
@@ -38,7 +38,7 @@ class ArcFace(Loss):
         dim: int,
         *,
         scale: Positive = 64.0,
-        margin: Annotated[float, Above(0), AtMost(1.57)] = 0.5,
+        margin: Annotated[float, Limit(above=0, most=1.57)] = 0.5,
         lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)

@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.space import Above, AtLeast, AtMost, Choice, Count, Positive, Range
+from losses.space import Choice, Count, Limit, Positive, Range
 
 __all__ = [
-    "Above",
-    "AtLeast",
-    "AtMost",
     "Choice",
     "Count",
+    "Limit",
     "Loss",
     "Positive",
     "Range",

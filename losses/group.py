@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Count, Loss, Positive, Range, squared_distances, unit
+from losses.base import Choice, Count, Limit, Loss, Positive, Range, squared_distances, unit
 
 EPS = 1e-12  # the released code's floor inside the logarithm
 
@@ -48,7 +48,7 @@ class Group(Loss):
         similarity: Literal["pearson", "cosine", "gaussian"] = "pearson",
         negatives: Literal["clamp", "shift"] = "clamp",
         zero_diagonal: bool = True,
-        cross_entropy: Annotated[float, AtLeast(0)] = 0.0,
+        cross_entropy: Annotated[float, Limit(least=0)] = 0.0,
         classes: Literal["all", "batch"] = "all",
         objective: Literal["cross_entropy", "kl"] = "cross_entropy",
         bias: bool = True,

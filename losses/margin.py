@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Loss, Positive, Range, distances, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, distances, unit
 
 
 class Margin(Loss):
@@ -47,7 +47,7 @@ class Margin(Loss):
         margin: Positive = 0.2,
         beta: Positive = 1.2,
         betas: Literal["class", "shared", "fixed"] = "class",
-        nu: Annotated[float, AtLeast(0)] = 0.0,
+        nu: Annotated[float, Limit(least=0)] = 0.0,
         cutoff: Positive = 0.5,
         nonzero_cutoff: Positive = 1.4,
         lr_factor: Positive = 1.0,

@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from losses.base import AtLeast, Loss, Positive, Range, gram, log_one_plus_sum, unit
+from losses.base import Limit, Loss, Positive, Range, gram, log_one_plus_sum, unit
 
 
 class MultiSimilarity(Loss):
@@ -39,8 +39,8 @@ class MultiSimilarity(Loss):
         *,
         alpha: Positive = 2.0,
         beta: Positive = 50.0,
-        base: Annotated[float, AtLeast(-1)] = 0.5,
-        epsilon: Annotated[float, AtLeast(0)] = 0.1,
+        base: Annotated[float, Limit(least=-1)] = 0.5,
+        epsilon: Annotated[float, Limit(least=0)] = 0.1,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

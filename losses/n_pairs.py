@@ -5,7 +5,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.base import AtLeast, Loss, Range, gram, log_sum_exp_of_others
+from losses.base import Limit, Loss, Range, gram, log_sum_exp_of_others
 
 
 class NPairs(Loss):
@@ -32,7 +32,7 @@ class NPairs(Loss):
     cite = "Sohn, NIPS 2016"
     space = {"l2": Range(1e-4, 0.1, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, l2: Annotated[float, AtLeast(0)] = 0.02) -> None:
+    def __init__(self, num_classes: int, dim: int, *, l2: Annotated[float, Limit(least=0)] = 0.02) -> None:
         super().__init__(num_classes, dim)
         self.l2 = l2
 

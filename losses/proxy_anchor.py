@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Loss, Positive, Range, cosines, log_one_plus_sum
+from losses.base import Limit, Loss, Positive, Range, cosines, log_one_plus_sum
 
 
 class ProxyAnchor(Loss):
@@ -34,7 +34,7 @@ class ProxyAnchor(Loss):
         dim: int,
         *,
         alpha: Positive = 32.0,
-        delta: Annotated[float, AtLeast(0)] = 0.1,
+        delta: Annotated[float, Limit(least=0)] = 0.1,
         lr_factor: Positive = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)

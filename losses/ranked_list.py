@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from losses.base import AtLeast, AtMost, Loss, Positive, Range, distances, unit
+from losses.base import Limit, Loss, Positive, Range, distances, unit
 
 
 class RankedList(Loss):
@@ -44,9 +44,9 @@ class RankedList(Loss):
         *,
         alpha: Positive = 1.2,
         margin: Positive = 0.4,
-        T_n: Annotated[float, AtLeast(0)] = 10.0,
-        T_p: Annotated[float, AtLeast(0)] = 0.0,
-        balance: Annotated[float, AtLeast(0), AtMost(1)] = 0.5,
+        T_n: Annotated[float, Limit(least=0)] = 10.0,
+        T_p: Annotated[float, Limit(least=0)] = 0.0,
+        balance: Annotated[float, Limit(least=0, most=1)] = 0.5,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

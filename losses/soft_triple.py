@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Loss, Positive, Range, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, unit
 
 EPS = 1e-5  # the released code's, under the square root of the regulariser
 
@@ -41,11 +41,11 @@ class SoftTriple(Loss):
         num_classes: int,
         dim: int,
         *,
-        centres: Annotated[int, AtLeast(1)] = 10,
+        centres: Annotated[int, Limit(least=1)] = 10,
         gamma: Positive = 0.1,
         scale: Positive = 20.0,
-        margin: Annotated[float, AtLeast(0)] = 0.01,
-        tau: Annotated[float, AtLeast(0)] = 0.2,
+        margin: Annotated[float, Limit(least=0)] = 0.01,
+        tau: Annotated[float, Limit(least=0)] = 0.2,
         lr_factor: Positive = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)

@@ -33,7 +33,9 @@ class Pull(Loss):
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that brings `pull`, a `group` of its own, and something that is no loss."""
-    found = [EntryPoint(name, f"tests.losses.test_own_losses:{what}", "harness.losses") for name, what in ENTRIES.items()]
+    found = [
+        EntryPoint(name, f"tests.losses.test_own_losses:{what}", "harness.losses") for name, what in ENTRIES.items()
+    ]
     monkeypatch.setattr(losses, "entry_points", lambda group: found if group == "harness.losses" else [])
     for one in (losses.names, losses.plugins):
         one.cache_clear()
