@@ -130,14 +130,16 @@ def loss(name: str) -> LossSpec:
     if name.startswith("pml:"):
         try:
             return _describe(name, losses.get(name))
-        except KeyError as error:
-            raise UserError(f"--losses {name}: {error.args[0]}") from None
+        except losses.LossError as error:
+            raise UserError(f"--losses {name}: {error}") from None
     if name not in losses.names():
         name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
     try:
         return _describe(name, losses.get(name))
+    except losses.LossError as error:
+        raise UserError(str(error)) from None
     except Exception as error:
         if name not in losses.plugins():  # ours are tested; anybody's may fail in any way
             raise
@@ -155,9 +157,7 @@ def _own_loss(text: str) -> LossSpec:
     name = f"{file.stem}.{wanted}"
     try:
         described = _describe(name, losses.get(name, source))
-    except KeyError as error:
-        raise UserError(f"--losses {text}: {error.args[0]}") from None
-    except UserError as error:
+    except (losses.LossError, UserError) as error:
         raise UserError(f"--losses {text}: {error}") from None
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None

@@ -30,6 +30,14 @@ class Angular(Loss):
 
     title = "Angular"
     cite = "Wang et al., ICCV 2017"
+    bibtex = """
+    @inproceedings{wang2017angular,
+      author = {Wang, Jian and Zhou, Feng and Wen, Shilei and Liu, Xiao and Lin, Yuanqing},
+      title = {Deep Metric Learning with Angular Loss},
+      booktitle = {IEEE International Conference on Computer Vision (ICCV)},
+      year = {2017},
+    }
+    """
     space = {"alpha": Range(36.0, 55.0), "weight": Range(0.5, 8.0, log=True)}
 
     def __init__(

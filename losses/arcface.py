@@ -26,6 +26,14 @@ class ArcFace(Loss):
 
     title = "ArcFace"
     cite = "Deng et al., CVPR 2019"
+    bibtex = """
+    @inproceedings{deng2019arcface,
+      author = {Deng, Jiankang and Guo, Jia and Xue, Niannan and Zafeiriou, Stefanos},
+      title = {{ArcFace}: Additive Angular Margin Loss for Deep Face Recognition},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """
     space = {
         "scale": Range(8.0, 128.0, log=True),
         "margin": Range(0.05, 1.0),

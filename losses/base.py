@@ -1,4 +1,4 @@
-"""The contract of a loss, and the little geometry that several of them share."""
+"""The contract of a loss, and the geometry that several losses share."""
 
 from typing import Any, ClassVar
 
@@ -29,21 +29,23 @@ class Loss(nn.Module):
     """A metric-learning loss: raw embeddings (n, dim) and labels (n,) in 0..num_classes-1 to a scalar.
 
     A loss owns its parameters (classifier, proxies, centres) and normalises the embeddings itself where its paper
-    does. A linear classifier, if it has one, is called `classifier`, so that pre-training can hand its weights on.
-    Knobs are keyword arguments with types and defaults; a `Literal` lists the values allowed, `Positive` and `Count`
-    are a number above 0 and a whole number from 0 on.
+    does. A linear classifier, if it has one, is called `classifier`, so that pre-training can pass its weights on.
+    Knobs are keyword arguments with a type and a default. A `Literal` lists the allowed values, `Positive` is a number
+    above 0, `Count` an integer from 0 on, and `Annotated[float, Limit(least=0, most=1)]` states other limits.
     """
 
     title: ClassVar[str]
-    cite: ClassVar[str]
+    cite: ClassVar[str]  # authors, venue and year, as a table prints them
+    bibtex: ClassVar[str] = ""  # the complete entry; every loss of this package has one
     version: ClassVar[int | str] = 1  # raised by a change that alters the loss's numbers
     space: ClassVar[dict[str, Range | Choice]] = {}  # what random search may vary
+    added: ClassVar[dict[str, Any]] = {}  # knobs added after records existed: the value that means "as before"
     non_negative: ClassVar[bool] = True
-    dim_below_batch: ClassVar[bool] = False  # it refuses a batch of no more images than dimensions
-    decay: ClassVar[bool] = True  # whether weight decay is for what it owns too
-    exact: ClassVar[dict[str, Any]] = {}  # knobs with which the gradient is its value's, where by design it is not
+    dim_below_batch: ClassVar[bool] = False  # it refuses a batch with no more images than dimensions
+    decay: ClassVar[bool] = True  # whether weight decay applies to its parameters
+    exact: ClassVar[dict[str, Any]] = {}  # knob values that make the gradient exact, where by default it is not
 
-    lr_factor: float = 1.0  # learning rate of what the loss owns, relative to the head's
+    lr_factor: float = 1.0  # learning rate of its parameters, relative to the head's
 
     def __init__(self, num_classes: int, dim: int) -> None:
         super().__init__()

@@ -20,6 +20,14 @@ class Contrastive(Loss):
 
     title = "Contrastive"
     cite = "Hadsell et al., CVPR 2006"
+    bibtex = """
+    @inproceedings{hadsell2006dimensionality,
+      author = {Hadsell, Raia and Chopra, Sumit and LeCun, Yann},
+      title = {Dimensionality Reduction by Learning an Invariant Mapping},
+      booktitle = {IEEE Computer Society Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2006},
+    }
+    """
     space = {"margin": Range(0.2, 1.4)}
 
     def __init__(self, num_classes: int, dim: int, *, margin: Positive = 1.0) -> None:

@@ -21,6 +21,14 @@ class DeepSpectral(Loss):
 
     title = "Deep Spectral"
     cite = "Law et al., ICML 2017"
+    bibtex = """
+    @inproceedings{law2017spectral,
+      author = {Law, Marc T. and Urtasun, Raquel and Zemel, Richard S.},
+      title = {Deep Spectral Clustering Learning},
+      booktitle = {International Conference on Machine Learning (ICML)},
+      year = {2017},
+    }
+    """
     dim_below_batch = True
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

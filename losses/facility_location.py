@@ -29,6 +29,14 @@ class FacilityLocation(Loss):
 
     title = "Facility Location"
     cite = "Song et al., CVPR 2017"
+    bibtex = """
+    @inproceedings{song2017facility,
+      author = {Song, Hyun Oh and Jegelka, Stefanie and Rathod, Vivek and Murphy, Kevin},
+      title = {Deep Metric Learning via Facility Location},
+      booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2017},
+    }
+    """
     space = {"gamma": Range(0.1, 30.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, gamma: Positive = 1.0, swaps: Count = 5) -> None:

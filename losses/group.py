@@ -31,6 +31,14 @@ class Group(Loss):
 
     title = "Group Loss"
     cite = "Elezi et al., ECCV 2020"
+    bibtex = r"""
+    @inproceedings{elezi2020group,
+      author = {Elezi, Ismail and Vascon, Sebastiano and Torcinovich, Alessandro and Pelillo, Marcello and Leal-Taix{\'e}, Laura},
+      title = {The Group Loss for Deep Metric Learning},
+      booktitle = {European Conference on Computer Vision (ECCV)},
+      year = {2020},
+    }
+    """  # noqa: E501
     space = {
         "anchors": Choice(0, 1, 2, 3),
         "temperature": Range(1.0, 100.0, log=True),

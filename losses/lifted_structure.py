@@ -21,6 +21,14 @@ class LiftedStructure(Loss):
 
     title = "Lifted Structure"
     cite = "Song et al., CVPR 2016"
+    bibtex = """
+    @inproceedings{song2016lifted,
+      author = {Song, Hyun Oh and Xiang, Yu and Jegelka, Stefanie and Savarese, Silvio},
+      title = {Deep Metric Learning via Lifted Structured Feature Embedding},
+      booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2016},
+    }
+    """
     space = {"margin": Range(0.2, 5.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, margin: Positive = 1.0) -> None:

@@ -31,6 +31,14 @@ class Margin(Loss):
 
     title = "Margin"
     cite = "Wu et al., ICCV 2017"
+    bibtex = r"""
+    @inproceedings{wu2017sampling,
+      author = {Wu, Chao-Yuan and Manmatha, R. and Smola, Alexander J. and Kr{\"a}henb{\"u}hl, Philipp},
+      title = {Sampling Matters in Deep Embedding Learning},
+      booktitle = {IEEE International Conference on Computer Vision (ICCV)},
+      year = {2017},
+    }
+    """
     decay = False
     space = {
         "margin": Range(0.05, 0.5, log=True),

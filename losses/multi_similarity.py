@@ -25,6 +25,14 @@ class MultiSimilarity(Loss):
 
     title = "Multi-Similarity"
     cite = "Wang et al., CVPR 2019"
+    bibtex = """
+    @inproceedings{wang2019multi,
+      author = {Wang, Xun and Han, Xintong and Huang, Weilin and Dong, Dengke and Scott, Matthew R.},
+      title = {Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """
     space = {
         "alpha": Range(0.5, 20.0, log=True),
         "beta": Range(10.0, 100.0, log=True),

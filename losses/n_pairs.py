@@ -30,6 +30,14 @@ class NPairs(Loss):
 
     title = "N-Pairs"
     cite = "Sohn, NIPS 2016"
+    bibtex = """
+    @inproceedings{sohn2016npair,
+      author = {Sohn, Kihyuk},
+      title = {Improved Deep Metric Learning with Multi-class {N}-pair Loss Objective},
+      booktitle = {Advances in Neural Information Processing Systems (NIPS)},
+      year = {2016},
+    }
+    """
     space = {"l2": Range(1e-4, 0.1, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, l2: Annotated[float, Limit(least=0)] = 0.02) -> None:

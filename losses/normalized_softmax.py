@@ -17,6 +17,14 @@ class NormalizedSoftmax(Loss):
 
     title = "Normalized Softmax"
     cite = "Zhai and Wu, BMVC 2019"
+    bibtex = """
+    @inproceedings{zhai2019classification,
+      author = {Zhai, Andrew and Wu, Hao-Yu},
+      title = {Classification is a Strong Baseline for Deep Metric Learning},
+      booktitle = {British Machine Vision Conference (BMVC)},
+      year = {2019},
+    }
+    """
     space = {"temperature": Range(0.02, 0.2, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, temperature: Positive = 0.05, lr_factor: Positive = 1.0) -> None:

@@ -22,6 +22,14 @@ class ProxyAnchor(Loss):
 
     title = "Proxy-Anchor"
     cite = "Kim et al., CVPR 2020"
+    bibtex = """
+    @inproceedings{kim2020proxy,
+      author = {Kim, Sungyeon and Kim, Dongwon and Cho, Minsu and Kwak, Suha},
+      title = {Proxy Anchor Loss for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2020},
+    }
+    """
     space = {
         "alpha": Range(8.0, 64.0, log=True),
         "delta": Range(0.0, 0.4),

@@ -21,6 +21,14 @@ class ProxyNCA(Loss):
 
     title = "Proxy-NCA"
     cite = "Movshovitz-Attias et al., ICCV 2017"
+    bibtex = """
+    @inproceedings{movshovitzattias2017proxies,
+      author = {Movshovitz-Attias, Yair and Toshev, Alexander and Leung, Thomas K. and Ioffe, Sergey and Singh, Saurabh},
+      title = {No Fuss Distance Metric Learning Using Proxies},
+      booktitle = {IEEE International Conference on Computer Vision (ICCV)},
+      year = {2017},
+    }
+    """  # noqa: E501
     non_negative = False
     space = {"scale": Range(1.0, 10.0, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 

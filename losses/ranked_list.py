@@ -29,6 +29,14 @@ class RankedList(Loss):
 
     title = "Ranked List"
     cite = "Wang et al., CVPR 2019"
+    bibtex = """
+    @inproceedings{wang2019ranked,
+      author = {Wang, Xinshao and Hua, Yang and Kodirov, Elyor and Hu, Guosheng and Garnier, Romain and Robertson, Neil M.},
+      title = {Ranked List Loss for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """  # noqa: E501
     exact = {"T_n": 0.0}  # T_p is 0 as it is
     space = {
         "alpha": Range(0.8, 1.5),

@@ -27,6 +27,14 @@ class SoftTriple(Loss):
 
     title = "SoftTriple"
     cite = "Qian et al., ICCV 2019"
+    bibtex = """
+    @inproceedings{qian2019softtriple,
+      author = {Qian, Qi and Shang, Lei and Sun, Baigui and Hu, Juhua and Li, Hao and Jin, Rong},
+      title = {{SoftTriple} Loss: Deep Metric Learning Without Triplet Sampling},
+      booktitle = {IEEE/CVF International Conference on Computer Vision (ICCV)},
+      year = {2019},
+    }
+    """
     space = {
         "centres": Choice(1, 2, 5, 10),
         "gamma": Range(0.02, 0.5, log=True),

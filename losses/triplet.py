@@ -29,6 +29,14 @@ class Triplet(Loss):
 
     title = "Triplet"
     cite = "Schroff et al., CVPR 2015"
+    bibtex = """
+    @inproceedings{schroff2015facenet,
+      author = {Schroff, Florian and Kalenichenko, Dmitry and Philbin, James},
+      title = {{FaceNet}: A Unified Embedding for Face Recognition and Clustering},
+      booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2015},
+    }
+    """
     space = {"margin": Range(0.02, 0.5, log=True)}
 
     def __init__(
