@@ -1,4 +1,4 @@
-"""Multi-similarity loss: mined pairs, weighted by three similarities."""
+"""The multi-similarity loss mines pairs and weights them by three similarities."""
 
 from typing import Annotated
 
@@ -14,12 +14,12 @@ class MultiSimilarity(Loss):
     L = mean over anchors i of  1/alpha log(1 + sum over p of e^(-alpha (S_ip - base)))
                               + 1/beta  log(1 + sum over n of e^( beta (S_in - base))),   S the cosine similarity,
 
-    over the negatives n with S_in + epsilon > the least S_ip and the positives p with S_ip - epsilon < the largest
-    S_in. So an anchor without positives, without negatives, or whose positives are all closer than its negatives by
-    epsilon has no pairs; it adds 0 and stays in the mean.
+    over the negatives n with S_in + epsilon > the smallest S_ip and the positives p with S_ip - epsilon < the largest
+    S_in. So an anchor has no pairs if it has no positives or no negatives, or if all its positives are more similar
+    than its negatives by epsilon. It then adds 0 and stays in the mean.
 
-    `base` is the paper's lambda: 1 in its text, 0.5 in the released code and in pytorch-metric-learning, and here.
-    beta is 50 in the paper, 40 in the released code, which also leaves out positives with S > 1 - 1e-5.
+    `base` is the paper's lambda: 1 in its text, 0.5 in the released code, in pytorch-metric-learning and here. beta is
+    50 in the paper and 40 in the released code, which also drops positives with S > 1 - 1e-5.
     pytorch-metric-learning's MultiSimilarityLoss with MultiSimilarityMiner (2.x) is the same.
     """
 
@@ -63,7 +63,7 @@ class MultiSimilarity(Loss):
         with torch.no_grad():
             least = S.masked_fill(~pairs, torch.inf).amin(dim=1, keepdim=True)
             largest = S.masked_fill(same, -torch.inf).amax(dim=1, keepdim=True)
-            # what is left out is named, so that a NaN, of which no comparison is true, stays in
+            # conditions say what is left out: no comparison with a NaN is true, so a NaN stays in
             positives = pairs & ~(S - self.epsilon >= largest)
             negatives = ~same & ~(S + self.epsilon <= least)
         pull = log_one_plus_sum(self.alpha * (self.base - S), positives) / self.alpha

@@ -1,4 +1,4 @@
-"""Proxy-Anchor: each proxy is an anchor, compared with the whole batch."""
+"""Proxy-Anchor compares each proxy, as an anchor, with the whole batch."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ from losses.base import Limit, Loss, Positive, Range, cosines, log_one_plus_sum
 
 
 class ProxyAnchor(Loss):
-    """One learned proxy a class, pulled at by its samples and pushed by all others (Kim et al., eq. 4).
+    """One learned proxy per class attracts its samples and repels all others (Kim et al., eq. 4).
 
     L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-alpha (s(x, p) - delta)))
       + 1/|P|  sum over p in P  of log(1 + sum over all other x    of e^( alpha (s(x, p) + delta))),
 
     s the cosine similarity, P all proxies, P+ those of the classes in the batch. Proxies start as in the released code
-    (normal, variance 2 / classes; only relative to the learning rate does their length matter) and learn at 100 times
+    (normal, variance 2 / classes; their length matters only relative to the learning rate) and learn at 100 times
     the network's rate. The sums are taken in log space, so that no alpha overflows.
     pytorch-metric-learning's ProxyAnchorLoss is the same formula.
     """
@@ -55,7 +55,7 @@ class ProxyAnchor(Loss):
         logits = self.alpha * cosines(embeddings, self.proxies)
         margin = self.alpha * self.delta
         right = labels[:, None]
-        # A class's term at each of its samples, which share it: no column for the classes that are not in the batch.
+        # Each sample holds its class's term, weighted by 1 / class size: no column for classes outside the batch.
         same = right == labels
         pulls = log_one_plus_sum((margin - logits.gather(1, right)).T.expand_as(same), same)
         share = same.to(logits.dtype).sum(dim=0).reciprocal()
