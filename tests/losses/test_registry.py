@@ -172,15 +172,17 @@ def test_a_file_that_defines_two_losses_says_so(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('    title = "Mine"\n', "losses/mine.py: Mine needs title, each a string in its class"),
-        ('    cite = "Doe, 2026"\n', "losses/mine.py: Mine needs cite"),
-        ("@article{doe2026mine,", "the bibtex of Mine is not a BibTeX entry"),
+        ('    title = "Mine"\n', 'losses/mine.py: Mine has no title; write title = "..." in its class'),
+        ('    cite = "Doe, 2026"\n', 'losses/mine.py: Mine has no cite; write cite = "..." in its class'),
+        ("@article{doe2026mine,", "losses/mine.py: bibtex is not a BibTeX entry"),
     ],
 )
-def test_a_class_that_does_not_state_its_facts_says_which(folder: Path, line: str, complaint: str) -> None:
+def test_a_class_that_does_not_state_its_facts_is_refused_before_it_runs(
+    folder: Path, line: str, complaint: str
+) -> None:
     (folder / "mine.py").write_text(MINE.replace(line, ""))
-    with pytest.raises(losses.LossError, match=complaint):
-        _ = losses.facts("mine").key
+    with pytest.raises(UserError, match=complaint):
+        config.loss("mine")
 
 
 def test_facts_are_of_losses_of_this_package() -> None:
