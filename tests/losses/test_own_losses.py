@@ -70,14 +70,15 @@ def test_an_entry_point_that_is_no_loss_says_so(installed: None) -> None:
 
 
 def test_the_bridge_runs_with_its_knobs_and_is_reproduced(small: Path, harness: Harness, tmp_path: Path) -> None:
-    said = harness(*("run", "--losses", "group,pml:CircleLoss", "--dataset", "blobs", "--set", "pml:CircleLoss.m=0.25"))
+    command = ("run", "--losses", "group,pml:CircleLoss", "--dataset", "blobs")
+    said = harness(*command, "--set", "pml:CircleLoss.m=0.25")
     assert said.code == 0
     assert "CircleLoss (PML)" in said.out
     (file,) = (tmp_path / "results" / "runs" / "blobs" / "pml-CircleLoss").glob("*.json")
     shown = harness("show", file.stem).out
     assert "--losses pml:CircleLoss" in shown
     assert "--set pml:CircleLoss.m=0.25" in shown
-    assert harness("run", "--losses", "group,pml:CircleLoss", "--dataset", "blobs").code == 0  # another trial
+    assert harness(*command).code == 0  # another trial
 
 
 def test_all_are_the_registered_ones(small: Path, harness: Harness) -> None:
