@@ -205,14 +205,16 @@ def loss(name: str) -> LossSpec:
     if name.startswith("pml:"):
         try:
             return _describe(name, losses.get(name))
-        except KeyError as error:
-            raise UserError(f"--losses {name}: {error.args[0]}") from None
+        except losses.LossError as error:
+            raise UserError(f"--losses {name}: {error}") from None
     if name not in losses.names():
         name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
     try:
         return _describe(name, losses.get(name))
+    except losses.LossError as error:
+        raise UserError(str(error)) from None
     except Exception as error:
         if name not in losses.plugins():  # ours are tested; anybody's may fail in any way
             raise
@@ -230,9 +232,7 @@ def _own_loss(text: str) -> LossSpec:
     name = f"{file.stem}.{wanted}"
     try:
         described = _describe(name, losses.get(name, source))
-    except KeyError as error:
-        raise UserError(f"--losses {text}: {error.args[0]}") from None
-    except UserError as error:
+    except (losses.LossError, UserError) as error:
         raise UserError(f"--losses {text}: {error}") from None
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
@@ -250,9 +250,9 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
                 raise UserError(f"knob {knob.name} of {loss.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
             knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
-    shipped = name in losses.names() and name not in losses.plugins()
-    added = getattr(loss, "added", {})
-    return LossSpec(name, loss.title, loss.cite, loss.version, knobs, loss.space, added=added, shipped=shipped)
+    return LossSpec(
+        name, loss.title, loss.cite, loss.version, knobs, loss.space, added=loss.added, shipped=name in losses.shipped()
+    )
 
 
 def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ import pytest
 from harness import config, plan
 from harness.analysis.results import best
 from harness.spec import SETTINGS, Experiment, Field, Result, Trial, UserError, unknown
-from losses.base import AtLeast, AtMost
+from losses.base import Limit
 
 
 def a_trial(**changes: Any) -> Trial:
@@ -135,7 +135,7 @@ def test_fields_refuse_with_what_is_allowed(hint: Any, text: str, allowed: str) 
 
 
 def test_several_limits_of_a_knob_are_kept_and_told() -> None:
-    field = Field.of("share", Annotated[float, AtLeast(0), AtMost(1)], 0.5)
+    field = Field.of("share", Annotated[float, Limit(least=0, most=1)], 0.5)
     assert field.parse("1") == 1.0
     for text in ("-0.1", "1.1"):
         with pytest.raises(UserError, match=f"share={text}: must be a number >= 0 and <= 1"):

@@ -11,6 +11,7 @@ from torch import Tensor
 import losses
 from losses.base import distances
 from losses.facility_location import disagreement
+from tests.losses.factories import defaults, on_circle, random_batch, random_lengths, unit_rows
 
 FacilityLocation = losses.get("facility_location")
 Rows = list[list[float]]
@@ -31,7 +32,7 @@ class Slow:
     """The paper's F, Delta, Algorithm 1 and Algorithm 2, a sample at a time."""
 
     def __init__(self, x: Tensor, labels: Tensor, gamma: float) -> None:
-        self.rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+        self.rows = unit_rows(x)
         self.y, self.n, self.gamma = labels.tolist(), len(labels), gamma
 
     def apart(self, i: int, j: int) -> float:
@@ -74,19 +75,12 @@ class Slow:
         return max(0.0, self.augmented(self.infer(passes)) - self.truth())
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
-
-
-def on_circle(*degrees: float) -> Tensor:
-    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
-
-
 def chord(degrees: float) -> float:
     return 2 * math.sin(math.radians(degrees) / 2)
+
+
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("facility_location") == {"gamma": 1.0, "swaps": 5}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -143,7 +137,7 @@ def test_the_medoid_of_a_class_is_its_middle() -> None:
 
 def test_the_length_of_an_embedding_does_not_matter() -> None:
     x, y = random_batch(2)
-    lengths = torch.rand(len(x), 1, dtype=x.dtype) * 10 + 0.1
+    lengths = random_lengths(len(x))
     torch.testing.assert_close(FacilityLocation(3, 4)(x, y), FacilityLocation(3, 4)(x * lengths, y))
 
 
@@ -151,9 +145,3 @@ def test_one_class_or_every_image_alone_cost_nothing() -> None:
     x, _ = random_batch(3)
     assert FacilityLocation(12, 4)(x, torch.zeros(12, dtype=torch.long)).item() == pytest.approx(0, abs=1e-12)
     assert FacilityLocation(12, 4)(x, torch.arange(12)).item() == pytest.approx(0, abs=1e-12)
-
-
-def test_the_order_of_the_batch_does_not_matter() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(FacilityLocation(3, 4)(x[order], y[order]), FacilityLocation(3, 4)(x, y))

@@ -11,17 +11,14 @@ import losses
 from harness import config
 from harness.spec import UserError
 from losses.base import unit
+from tests.losses.factories import defaults, dot, on_circle, random_batch, random_lengths, unit_rows
 
 Angular = losses.get("angular")
 
 
-def dot(a: list[float], b: list[float]) -> float:
-    return sum(u * v for u, v in zip(a, b, strict=True))
-
-
 def reference(x: Tensor, labels: Tensor, alpha: float, weight: float) -> float:
     """Wang et al., section 3.3, triplet by triplet."""
-    rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+    rows = unit_rows(x)
     y = labels.tolist()
     t = math.tan(math.radians(alpha)) ** 2
     total, pairs = 0.0, 0
@@ -40,15 +37,8 @@ def reference(x: Tensor, labels: Tensor, alpha: float, weight: float) -> float:
     return total / pairs if pairs else 0.0
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
-
-
-def on_circle(*degrees: float) -> Tensor:
-    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("angular") == {"alpha": 45.0, "weight": 2.0}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -87,7 +77,7 @@ def test_an_angle_beyond_the_steepest_is_refused() -> None:
 
 def test_the_length_of_an_embedding_does_not_matter() -> None:
     x, y = random_batch(2)
-    lengths = torch.rand(len(x), 1, dtype=x.dtype) * 10 + 0.1
+    lengths = random_lengths(len(x))
     torch.testing.assert_close(Angular(3, 4)(x, y), Angular(3, 4)(x * lengths, y))
 
 
@@ -101,12 +91,6 @@ def test_agrees_with_pytorch_metric_learning_on_unit_length_embeddings(alpha: in
     n_pair = losses.NTXentLoss(temperature=1, distance=distances.DotProductSimilarity())
     theirs = n_pair(x, y) + 2 * losses.AngularLoss(alpha)(x, y)
     assert Angular(3, 4, alpha=float(alpha))(x, y).item() == pytest.approx(theirs.item(), rel=1e-6)
-
-
-def test_the_order_of_the_batch_does_not_matter() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(Angular(3, 4)(x[order], y[order]), Angular(3, 4)(x, y))
 
 
 @pytest.mark.parametrize("images", [4, 128])

@@ -7,23 +7,18 @@ import torch
 from torch import Tensor
 
 import losses
+from tests.losses.factories import defaults, dot, on_circle, random_batch, unit_rows
 
 MultiSimilarity = losses.get("multi_similarity")
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 4) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
-
-
 def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor) -> float:
     """Mining, then weighting, anchor by anchor."""
-    rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+    rows = unit_rows(x)
     y = labels.tolist()
 
     def s(i: int, j: int) -> float:
-        return sum(a * b for a, b in zip(rows[i], rows[j], strict=True))
+        return dot(rows[i], rows[j])
 
     total = 0.0
     for i in range(len(y)):
@@ -38,16 +33,20 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor) -> float:
     return total / len(y)
 
 
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("multi_similarity") == {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("knobs", [{}, {"base": 1.0}, {"alpha": 5.0, "beta": 20.0, "epsilon": 0.5}, {"epsilon": 0.0}])
 def test_equals_the_loop(seed: int, knobs: dict[str, float]) -> None:
-    x, y = random_batch(seed)
+    x, y = random_batch(seed, classes=4)
     loss = MultiSimilarity(4, 4, **knobs)
     assert loss(x, y).item() == pytest.approx(reference(loss, x, y), rel=1e-9)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    x, y = random_batch(1)
+    x, y = random_batch(1, classes=4)
     assert torch.autograd.gradcheck(lambda x: MultiSimilarity(4, 4)(x, y), (x.requires_grad_(),))
 
 
@@ -63,8 +62,7 @@ def test_by_hand() -> None:
 
 def test_a_pair_exactly_at_the_mining_margin_is_left_out() -> None:
     """Positive at cosine 0.5 (60 degrees), negative at 0: with epsilon 0.5 neither is within it, with 0.51 both are."""
-    angles = torch.tensor([0.0, math.pi / 3, math.pi / 2], dtype=torch.float64)
-    x, y = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0, 0, 1])
+    x, y = on_circle(0, 60, 90), torch.tensor([0, 0, 1])
     # the second anchor's negative, at 30 degrees, is closer than its positive: mined whatever epsilon is
     second = math.log(1 + math.exp(0)) / 2 + math.log(1 + math.exp(50 * (math.cos(math.pi / 6) - 0.5))) / 50
     first = math.log(1 + math.exp(0)) / 2 + math.log(1 + math.exp(-25)) / 50
@@ -80,7 +78,7 @@ def test_the_mining_margin_itself_is_outside() -> None:
 
 
 def test_without_pairs_it_is_zero_and_so_is_the_gradient() -> None:
-    x = torch.randn(5, 3, requires_grad=True)
+    x = random_batch(0, n=5, dim=3)[0].requires_grad_()
     for y in (torch.zeros(5, dtype=torch.long), torch.arange(5)):
         value = MultiSimilarity(5, 3)(x, y)
         (gradient,) = torch.autograd.grad(value, x)
@@ -101,9 +99,3 @@ def test_equals_pytorch_metric_learning(seed: int, classes: int) -> None:
     value = MultiSimilarity(classes, 4)(ours, y)
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(torch.autograd.grad(value, ours), torch.autograd.grad(expected, theirs))
-
-
-def test_does_not_depend_on_the_order_of_samples() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y))
-    torch.testing.assert_close(MultiSimilarity(4, 4)(x[order], y[order]), MultiSimilarity(4, 4)(x, y))

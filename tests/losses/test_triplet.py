@@ -9,13 +9,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import losses
+from tests.losses.factories import defaults, on_circle, random_batch, random_lengths, unit_rows
 
 Triplet = losses.get("triplet")
 
 
 def reference(x: Tensor, labels: Tensor, margin: float) -> float:
     """FaceNet, section 3.2, pair by pair."""
-    rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+    rows = unit_rows(x)
     y = labels.tolist()
 
     def d2(i: int, j: int) -> float:
@@ -33,10 +34,8 @@ def reference(x: Tensor, labels: Tensor, margin: float) -> float:
     return sum(terms) / len(terms) if terms else 0.0
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("triplet") == {"margin": 0.2, "mining": "semihard"}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -49,11 +48,6 @@ def test_equals_the_triple_loop(seed: int, margin: float) -> None:
 def test_gradients_are_those_of_finite_differences() -> None:
     x, y = random_batch(1)
     assert torch.autograd.gradcheck(lambda x: Triplet(3, 4)(x, y), (x.requires_grad_(),))
-
-
-def on_circle(*degrees: float) -> Tensor:
-    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
 def d2(degrees: float) -> float:
@@ -86,13 +80,13 @@ def test_a_negative_exactly_as_far_as_the_positive_is_not_semi_hard() -> None:
 
 def test_the_length_of_an_embedding_does_not_matter() -> None:
     x, y = random_batch(2)
-    lengths = torch.rand(len(x), 1, dtype=x.dtype) * 10 + 0.1
+    lengths = random_lengths(len(x))
     torch.testing.assert_close(Triplet(3, 4)(x, y), Triplet(3, 4)(x * lengths, y))
 
 
 def mined_reference(x: Tensor, labels: Tensor, margin: float, mining: str) -> float:
     """Hermans et al., equations 5 and 6, as means."""
-    rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+    rows = unit_rows(x)
     y = labels.tolist()
     terms = []
     for a in range(len(y)):
@@ -137,7 +131,7 @@ def test_all_counts_triplets_without_a_loss() -> None:
 
 @pytest.mark.parametrize("mining", ["semihard", "hard", "all"])
 def test_a_batch_without_triplets_gives_zero(mining: str) -> None:
-    x = torch.randn(4, 3, requires_grad=True)
+    x = random_batch(0, n=4, dim=3)[0].requires_grad_()
     for y in (torch.zeros(4, dtype=torch.long), torch.arange(4)):
         value = Triplet(4, 3, mining=mining)(x, y)
         (gradient,) = torch.autograd.grad(value, x)
@@ -168,14 +162,6 @@ def test_every_mining_stands_degenerate_batches(mining: str, degenerate: str) ->
     assert gradient.isfinite().all() == (degenerate != "nan")
 
 
-@pytest.mark.parametrize("mining", ["semihard", "hard", "all"])
-def test_does_not_depend_on_the_order_of_samples(mining: str) -> None:
-    x, y = random_batch(3)
-    order = torch.randperm(len(y))
-    loss = Triplet(3, 4, mining=mining)
-    torch.testing.assert_close(loss(x[order], y[order]), loss(x, y))
-
-
 class Largest(TorchDispatchMode):
     """The number of elements of the largest tensor that any operation returns."""
 
@@ -191,7 +177,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("mining", ["semihard", "hard", "all"])
 def test_makes_no_tensor_of_triplets(mining: str) -> None:
-    x, y = torch.randn(64, 8, requires_grad=True), torch.arange(64) % 2
+    x, y = random_batch(0, n=64, dim=8)[0].requires_grad_(), torch.arange(64) % 2
     with Largest() as seen:
         Triplet(2, 8, mining=mining)(x, y).backward()
     assert seen.elements == 64 * 64

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import losses
 from losses.group import draw_anchors, kl_within_classes, nll, refine
+from tests.losses.factories import defaults
 
 Group = losses.get("group")
 
@@ -106,6 +107,21 @@ VARIANTS: list[dict[str, object]] = [
 ]
 
 
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("group") == {
+        "anchors": 2,
+        "steps": 1,
+        "temperature": 24.0,
+        "similarity": "pearson",
+        "negatives": "clamp",
+        "zero_diagonal": True,
+        "cross_entropy": 0.0,
+        "classes": "all",
+        "objective": "cross_entropy",
+        "bias": True,
+    }
+
+
 @pytest.mark.parametrize("knobs", VARIANTS, ids=str)
 def test_equals_algorithm_1_written_with_loops(knobs: dict[str, object]) -> None:
     x, y = batch()
@@ -181,14 +197,6 @@ def test_the_toy_example_of_figure_2_follows_the_more_similar_anchor() -> None:
     assert refine(X, W, 20)[2, 0] > 0.9999
 
 
-def test_the_order_of_samples_does_not_matter() -> None:
-    x, y = batch()
-    loss = make(3, x.shape[1], steps=2)
-    anchors = draw_anchors(y, 2)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(loss(x, y, anchors), loss(x[order], y[order], anchors[order]))
-
-
 # --- the variants do what the paper says ---
 
 
@@ -248,7 +256,7 @@ def test_kl_without_a_pair_of_one_class_is_zero() -> None:
 
 def test_cross_entropy_term_is_that_of_the_raw_logits() -> None:
     x, y = batch()
-    anchors = draw_anchors(y, 2)
+    anchors = torch.arange(len(y)) % 4 < 2  # the first two of each class
     plain, extra = make(3, 5), make(3, 5, cross_entropy=2.0)
     difference = extra(x, y, anchors) - plain(x, y, anchors)
     torch.testing.assert_close(difference, 2 * torch.nn.functional.cross_entropy(plain.classifier(x), y))
@@ -257,6 +265,7 @@ def test_cross_entropy_term_is_that_of_the_raw_logits() -> None:
 @pytest.mark.parametrize("per_class", [0, 1, 2, 9])
 def test_anchors_are_drawn_so_many_from_each_class(per_class: int) -> None:
     y = torch.tensor([0, 1, 0, 1, 0, 2])
+    torch.manual_seed(0)
     drawn = draw_anchors(y, per_class)
     assert [int(drawn[y == label].sum()) for label in range(3)] == [min(per_class, n) for n in (3, 2, 1)]
 

@@ -7,23 +7,15 @@ import torch
 from torch import Tensor
 
 import losses
+from tests.losses.factories import defaults, on_circle, random_batch, unit_rows
 
 RankedList = losses.get("ranked_list")
 KNOBS = ({}, {"T_n": 0.0}, {"T_p": 3.0, "balance": 0.3}, {"alpha": 1.4, "margin": 0.2})
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 4) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
-
-
 def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, weights_of: Tensor | None = None) -> float:
     """Query by query; the weights are those of the embeddings `weights_of`, which default to x."""
     y = labels.tolist()
-
-    def unit_rows(x: Tensor) -> list[list[float]]:
-        return [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
 
     def weighted(pairs: list[tuple[float, float]], T: float) -> float:
         total = sum(math.exp(T * before) for _, before in pairs)
@@ -44,22 +36,26 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, weights_of: Tens
     return value / len(y)
 
 
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("ranked_list") == {"alpha": 1.2, "margin": 0.4, "T_n": 10.0, "T_p": 0.0, "balance": 0.5}
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_equals_the_loop(seed: int, knobs: dict[str, float]) -> None:
-    x, y = random_batch(seed)
+    x, y = random_batch(seed, classes=4)
     loss = RankedList(4, 4, **knobs)
     assert loss(x, y).item() == pytest.approx(reference(loss, x, y), rel=1e-9)
 
 
 def test_gradients_are_those_of_finite_differences_where_the_weights_are_even() -> None:
-    x, y = random_batch(1)
+    x, y = random_batch(1, classes=4)
     assert torch.autograd.gradcheck(lambda x: RankedList(4, 4, T_n=0.0)(x, y), (x.requires_grad_(),))
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_weights_are_constants_to_the_gradient(knobs: dict[str, float]) -> None:
-    x, y = random_batch(2)
+    x, y = random_batch(2, classes=4)
     loss = RankedList(4, 4, **knobs)
     (gradient,) = torch.autograd.grad(loss(x.requires_grad_(), y), x)
     step, x = 1e-6, x.detach()
@@ -83,8 +79,7 @@ def test_by_hand() -> None:
 
 def test_a_nearer_negative_weighs_more() -> None:
     """Negatives at 30 and 60 degrees from the only query with two of them: weights e^(10 (1.2 - d))."""
-    angles = torch.tensor([0.0, 30.0, 60.0], dtype=torch.float64).deg2rad()
-    x, y = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0, 1, 1])
+    x, y = on_circle(0, 30, 60), torch.tensor([0, 1, 1])
     d30, d60 = 2 * math.sin(math.radians(15)), 1.0
     w30, w60 = math.exp(10 * (1.2 - d30)), math.exp(10 * (1.2 - d60))
     first = (w30 * (1.2 - d30) + w60 * (1.2 - d60)) / (w30 + w60)
@@ -104,12 +99,6 @@ def test_identical_samples_of_two_classes_are_at_distance_zero_without_a_gradien
 def test_equals_pytorch_metric_learning_but_for_its_small_constant(T_n: float) -> None:
     from pytorch_metric_learning import losses as pml
 
-    x, y = random_batch(5, n=20)
+    x, y = random_batch(5, n=20, classes=4)
     expected = pml.RankedListLoss(margin=0.4, Tn=T_n, alpha=1.2)(x, y)
     torch.testing.assert_close(RankedList(4, 4, T_n=T_n)(x, y), expected, rtol=20e-5, atol=0)
-
-
-def test_does_not_depend_on_the_order_of_samples() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y))
-    torch.testing.assert_close(RankedList(4, 4)(x[order], y[order]), RankedList(4, 4)(x, y))

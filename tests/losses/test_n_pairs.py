@@ -7,13 +7,9 @@ import torch
 from torch import Tensor
 
 import losses
-from losses.base import gram
+from tests.losses.factories import defaults, dot, random_batch
 
 NPairs = losses.get("n_pairs")
-
-
-def dot(a: list[float], b: list[float]) -> float:
-    return sum(u * v for u, v in zip(a, b, strict=True))
 
 
 def reference(x: Tensor, labels: Tensor, l2: float) -> float:
@@ -28,10 +24,8 @@ def reference(x: Tensor, labels: Tensor, l2: float) -> float:
     return (sum(terms) / len(terms) if terms else 0.0) + l2 * sum(dot(row, row) for row in rows) / len(rows)
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("n_pairs") == {"l2": 0.02}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -76,14 +70,3 @@ def test_agrees_with_nt_xent_of_raw_dot_products() -> None:
     raw = distances.DotProductSimilarity(normalize_embeddings=False)
     theirs = losses.NTXentLoss(temperature=1, distance=raw)(x, y)
     assert NPairs(3, 4, l2=0.0)(x, y).item() == pytest.approx(theirs.item(), rel=1e-9)
-
-
-def test_the_order_of_the_batch_does_not_matter() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(NPairs(3, 4)(x[order], y[order]), NPairs(3, 4)(x, y))
-
-
-def test_gram_has_the_gradient_of_the_product() -> None:
-    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(gram, (x,))

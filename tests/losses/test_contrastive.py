@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 import losses
+from tests.losses.factories import defaults, on_circle, random_batch, random_lengths, unit_rows
 
 Contrastive = losses.get("contrastive")
 
 
 def reference(x: Tensor, labels: Tensor, margin: float) -> float:
     """Hadsell et al., eq. 4, pair by pair."""
-    rows = [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
+    rows = unit_rows(x)
     y = labels.tolist()
     terms = []
     for i in range(len(y)):
@@ -23,15 +24,8 @@ def reference(x: Tensor, labels: Tensor, margin: float) -> float:
     return sum(terms) / len(terms) if terms else 0.0
 
 
-def random_batch(seed: int, n: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
-
-
-def on_circle(*degrees: float) -> Tensor:
-    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("contrastive") == {"margin": 1.0}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -59,7 +53,7 @@ def test_negatives_beyond_the_margin_and_equal_positives_cost_nothing() -> None:
 
 def test_the_length_of_an_embedding_does_not_matter() -> None:
     x, y = random_batch(2)
-    lengths = torch.rand(len(x), 1, dtype=x.dtype) * 10 + 0.1
+    lengths = random_lengths(len(x))
     torch.testing.assert_close(Contrastive(3, 4)(x, y), Contrastive(3, 4)(x * lengths, y))
 
 
@@ -73,9 +67,3 @@ def test_is_half_the_mean_square_of_the_terms_of_pytorch_metric_learning(margin:
     terms = torch.cat([theirs["pos_loss"]["losses"], theirs["neg_loss"]["losses"]])
     assert len(terms) == len(y) * (len(y) - 1)  # ordered pairs
     torch.testing.assert_close(Contrastive(3, 4, margin=margin)(x, y), terms.square().mean() / 2)
-
-
-def test_the_order_of_the_batch_does_not_matter() -> None:
-    x, y = random_batch(4)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(Contrastive(3, 4)(x[order], y[order]), Contrastive(3, 4)(x, y))

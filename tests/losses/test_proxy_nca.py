@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import losses
+from tests.losses.factories import defaults
 
 ProxyNCA = losses.get("proxy_nca")
 
@@ -27,6 +28,10 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor) -> float:
         d2 = [sum((a - b) ** 2 for a, b in zip(row, proxy, strict=True)) for proxy in P]
         total -= math.log(math.exp(-d2[y]) / sum(math.exp(-d) for z, d in enumerate(d2) if z != y))
     return total / len(X)
+
+
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("proxy_nca") == {"scale": 3.0, "proxy_scale": 3.0, "lr_factor": 1.0}
 
 
 @pytest.mark.parametrize("knobs", [{}, {"scale": 1.0, "proxy_scale": 8.0}, {"scale": 2.0}])

@@ -7,15 +7,10 @@ import torch
 from torch import Tensor
 
 import losses
-from losses.base import distances
+from losses.base import distances, unit
+from tests.losses.factories import defaults, on_circle, random_batch, unit_rows
 
 Margin = losses.get("margin")
-
-
-def random_batch(seed: int, n: int = 12, classes: int = 4) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
 
 
 def any_negatives(labels: Tensor, seed: int = 0) -> Tensor:
@@ -23,10 +18,6 @@ def any_negatives(labels: Tensor, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     other = (labels[:, None] != labels).double()
     return torch.multinomial(other, len(labels), replacement=True, generator=generator)
-
-
-def unit_rows(x: Tensor) -> list[list[float]]:
-    return [[v / (math.hypot(*row) or 1.0) for v in row] for row in x.tolist()]
 
 
 def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, negatives: Tensor) -> float:
@@ -44,20 +35,32 @@ def reference(loss: torch.nn.Module, x: Tensor, labels: Tensor, negatives: Tenso
     return total / max(active, 1)
 
 
+def test_defaults_are_the_published_ones() -> None:
+    assert defaults("margin") == {
+        "margin": 0.2,
+        "beta": 1.2,
+        "betas": "class",
+        "nu": 0.0,
+        "cutoff": 0.5,
+        "nonzero_cutoff": 1.4,
+        "lr_factor": 1.0,
+    }
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "knobs", [{}, {"betas": "shared", "beta": 0.9}, {"betas": "fixed", "margin": 0.5}, {"nu": 0.1}]
 )
 def test_equals_the_loop(seed: int, knobs: dict[str, float | str]) -> None:
-    x, y = random_batch(seed)
+    x, y = random_batch(seed, classes=4)
     loss = Margin(4, 4, **knobs).double()
-    loss.beta.data += torch.rand(len(loss.beta), dtype=torch.float64) * 0.3
+    loss.beta.data += 0.3 * torch.linspace(0, 1, len(loss.beta), dtype=torch.float64)
     negatives = any_negatives(y, seed)
     assert loss(x, y, negatives).item() == pytest.approx(reference(loss, x, y, negatives), rel=1e-9)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    x, y = random_batch(1)
+    x, y = random_batch(1, classes=4)
     loss, negatives = Margin(4, 4, nu=0.1).double(), any_negatives(y)
     assert torch.autograd.gradcheck(lambda x, _: loss(x, y, negatives), (x.requires_grad_(), loss.beta))
 
@@ -73,8 +76,7 @@ def test_by_hand() -> None:
 
 
 def test_only_pairs_with_a_loss_are_in_the_mean() -> None:
-    angles = torch.tensor([0.0, 20.0, 0.0, 180.0], dtype=torch.float64).deg2rad()
-    x, y = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0, 0, 1, 2])
+    x, y = on_circle(0, 20, 0, 180), torch.tensor([0, 0, 1, 2])
     far, near = torch.full((4, 4), 3), torch.full((4, 4), 2)
     assert Margin(3, 2)(x, y, far) == 0  # positives at 20 degrees, negatives at 180 and 160
     value = Margin(3, 2)(x, y, near).item()
@@ -108,7 +110,7 @@ def test_negatives_are_drawn_by_the_inverse_of_the_density_of_their_distance(dim
     copies = 400
     x = torch.cat([torch.ones(copies, dim, dtype=torch.float64), others])
     y = torch.cat([torch.zeros(copies, dtype=torch.long), torch.tensor([1, 1, 1, 2, 2, 3, 3, 3, 3])])
-    drawn = Margin(4, dim).draw(distances(losses.base.unit(x)), y)[:copies, :copies]
+    drawn = Margin(4, dim).draw(distances(unit(x)), y)[:copies, :copies]
     expected = probabilities(x, y, 0, 0.5, 1.4)
     seen = torch.bincount(drawn.flatten(), minlength=len(x)) / copies**2
     assert min(p for p in expected if p) < 0.1 < max(expected)  # a case that tells
@@ -116,8 +118,7 @@ def test_negatives_are_drawn_by_the_inverse_of_the_density_of_their_distance(dim
 
 
 def test_never_draws_beyond_the_cutoff_but_where_there_is_nothing_else() -> None:
-    angles = torch.tensor([0.0, 5.0, 80.0, 100.0, 180.0], dtype=torch.float64).deg2rad()
-    x, y = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0, 0, 1, 2, 3])
+    x, y = on_circle(0, 5, 80, 100, 180), torch.tensor([0, 0, 1, 2, 3])
     torch.manual_seed(0)
     draws = [Margin(4, 2).draw(distances(x), y)[0, 1].item() for _ in range(50)]
     assert set(draws) == {2}  # 100 degrees is at 1.53
@@ -132,7 +133,7 @@ def test_never_draws_beyond_the_cutoff_but_where_there_is_nothing_else() -> None
 
 
 def test_the_draw_follows_the_global_seed() -> None:
-    x, y = random_batch(3, n=30)
+    x, y = random_batch(3, n=30, classes=4)
     loss = Margin(4, 4).double()
     values = []
     for seed in (1, 1, 2):
@@ -145,7 +146,7 @@ def test_the_draw_follows_the_global_seed() -> None:
 def test_equals_pytorch_metric_learning_given_the_same_pairs(betas: str) -> None:
     from pytorch_metric_learning import losses as pml
 
-    x, y = random_batch(2, n=20)
+    x, y = random_batch(2, n=20, classes=4)
     loss, negatives = Margin(4, 4, betas=betas).double(), any_negatives(y)
     theirs = pml.MarginLoss(learn_beta=True, num_classes=4 if betas == "class" else None)
     a, p = torch.where((y[:, None] == y).fill_diagonal_(False))
@@ -156,24 +157,8 @@ def test_equals_pytorch_metric_learning_given_the_same_pairs(betas: str) -> None
     torch.testing.assert_close(ours[1].float(), others[1])
 
 
-def test_does_not_depend_on_the_order_of_samples_given_their_negatives() -> None:
-    x, y = random_batch(4)
-    negatives, order = any_negatives(y), torch.randperm(len(y))
-    moved = order.argsort()[negatives[order][:, order]]
-    torch.testing.assert_close(Margin(4, 4)(x[order], y[order], moved), Margin(4, 4)(x, y, negatives))
-
-
-def test_distances_are_those_of_a_loop_and_equal_rows_are_at_0() -> None:
-    x = torch.randn(7, 5)
-    x[3] = x[5]
-    u = losses.base.unit(x)
-    expected = [[math.dist(a, b) for b in u.tolist()] for a in u.tolist()]
-    torch.testing.assert_close(distances(u), torch.tensor(expected), rtol=1e-5, atol=1e-6)
-    assert distances(u)[3, 5] == 0
-
-
 def test_a_nan_that_is_in_no_pair_of_its_class_is_drawn_and_seen() -> None:
-    x, y = random_batch(0)
+    x, y = random_batch(0, classes=4)
     y[5] = 4
     x[5] = torch.nan
     torch.manual_seed(0)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import losses
+from tests.losses.factories import defaults, random_batch
 
 DeepSpectral = losses.get("deep_spectral")
 Matrix = list[list[float]]
@@ -36,10 +37,8 @@ def reference(x: Tensor, labels: Tensor) -> float:
     return sum((u - v) ** 2 for p, c in zip(P, C, strict=True) for u, v in zip(p, c, strict=True))
 
 
-def random_batch(seed: int, n: int = 12, dim: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, dim, generator=generator, dtype=torch.float64)
-    return x, torch.randint(classes, (n,), generator=generator)
+def test_it_has_no_knobs() -> None:
+    assert defaults("deep_spectral") == {}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -112,9 +111,3 @@ def test_identical_and_zero_embeddings_have_a_finite_gradient() -> None:
         assert value.item() == pytest.approx(expected, abs=1e-5)
         assert x.grad is not None
         assert x.grad.abs().max() < 1e-5
-
-
-def test_the_order_of_the_batch_does_not_matter() -> None:
-    x, y = random_batch(5)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(DeepSpectral(3, 4)(x[order], y[order]), DeepSpectral(3, 4)(x, y))
