@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -36,6 +36,7 @@ class Facts:
     title: str
     cite: str
     bibtex: str  # one entry, starting in the first column
+    added: dict[str, Any]  # knobs added after records existed: the value that means "as before"
 
     @property
     def key(self) -> str:
@@ -68,17 +69,23 @@ def plugins() -> dict[str, EntryPoint]:
 def facts(name: str) -> Facts:
     """What the loss called `name`, of this package, states about itself."""
     definition = _definition(name)
-    strings = {
-        target.id: node.value.value
+    values = {
+        target.id: node.value
         for node in definition.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
+    }
+    strings = {
+        name: value.value
+        for name, value in values.items()
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
     }
     for fact in ("title", "cite", "bibtex"):
         if fact not in strings:
             raise LossError(f'losses/{name}.py: {definition.name} has no {fact}; write {fact} = "..." in its class')
-    stated = Facts(definition.name, strings["title"], strings["cite"], inspect.cleandoc(strings["bibtex"]))
+    added = ast.literal_eval(values["added"]) if "added" in values else {}
+    stated = Facts(definition.name, strings["title"], strings["cite"], inspect.cleandoc(strings["bibtex"]), added)
     if not stated.key:
         raise LossError(f"losses/{name}.py: bibtex is not a BibTeX entry; it must begin like @article{{doe2026loss,")
     return stated

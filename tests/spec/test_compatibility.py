@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from harness import config, plan
+import losses
+from harness import commands, config, plan
 from harness.spec import SETTINGS, Experiment, LossSpec, Result, Trial, UserError
 from harness.spec import records as records_module
 from harness.spec import trial as trial_module
@@ -226,3 +227,12 @@ def test_annotations_that_are_no_limits_mean_nothing() -> None:
     field = Field.of("angle", Annotated[float, "in radians"], 0.5)
     assert field.parse("1.5") == 1.5
     assert Field.of("kind", Literal["a", "b"], "a").choices == ("a", "b")
+
+
+def test_the_command_of_an_old_record_says_what_an_added_knob_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = json.loads(next(RUNS.rglob("186aa305ba96.json")).read_text())
+    result = Result.from_json(data)
+    assert "bonus" not in commands.command(result, config.protocol("cpu"))
+    facts = replace(losses.facts("group"), added={"bonus": 0.0})
+    monkeypatch.setattr(losses, "facts", lambda name: facts)
+    assert "--set group.bonus=0.0" in commands.command(result, config.protocol("cpu"))
