@@ -12,32 +12,11 @@ from harness import config, plan
 from harness.analysis.results import best
 from harness.spec import SETTINGS, Experiment, Field, Result, Trial, UserError, unknown
 from losses.base import AtLeast, AtMost
-
-
-def a_trial(**changes: Any) -> Trial:
-    protocol = config.protocol("quick")
-    data = {"dataset": "emoji", "dataset_version": 1, "fingerprint": "abc", "protocol": "quick"}
-    loss = {"loss": "triplet", "loss_version": 1, "knobs": {"margin": 0.2}}
-    return Trial(**{**data, **loss, **config.DEFAULTS, **protocol.settings, **changes})
-
-
-def a_result(trial: Trial | None = None, **metrics: float) -> Result:
-    return Result(
-        trial=trial or a_trial(),
-        title="Triplet",
-        cite="Schroff et al., CVPR 2015",
-        metrics=metrics or {"R@1": 0.5, "R@2": 0.6, "NMI": 0.7, "MAP@R": 0.3},
-        conventions={},
-        curve=({"epoch": 1, "loss": 0.5},),
-        seconds={"train": 1.0, "total": 2.0},
-        parameters=10,
-        artifacts={},
-        provenance={},
-    )
+from tests.factories import a_result, a_trial
 
 
 def test_the_id_is_the_same_in_another_process() -> None:
-    code = "from tests.spec.test_spec import a_trial; print(a_trial().id)"
+    code = "from tests.factories import a_trial; print(a_trial().id)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == a_trial().id
     assert len(a_trial().id) == 12
