@@ -10,7 +10,7 @@ from harness import store as store_module
 from harness.spec import Failure, UserError
 from harness.storage import Storage
 from harness.store import Store, frame
-from tests.spec.test_spec import a_result, a_trial
+from tests.factories import a_result, a_trial
 
 
 @pytest.fixture

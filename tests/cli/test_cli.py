@@ -516,7 +516,7 @@ def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_
     from harness.spec import Failure
     from harness.storage import Storage
     from harness.store import Store
-    from tests.spec.test_spec import a_result, a_trial
+    from tests.factories import a_result, a_trial
 
     where = Store(tmp_path / "results")
     where.put(a_result())

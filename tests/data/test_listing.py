@@ -12,7 +12,7 @@ from scipy.io import savemat
 from harness import config
 from harness.data import listing, loading
 from harness.spec import Dataset, UserError
-from tests.spec.test_spec import a_trial
+from tests.factories import a_trial
 
 Write = Callable[[Path, int], None]  # a file, of a class
 

@@ -21,9 +21,7 @@ from harness.spec import Result, UserError
 from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
-from tests.spec.test_spec import a_result, a_trial
-
-NETWORK = a_trial().backbone
+from tests.factories import NETWORK, a_result, a_trial
 
 
 def final(loss: str, score: float = 0.5, curve: Iterable[float] = (), title: str = "", **changes: Any) -> Result:
