@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.listing import READERS
+from harness.data.readers import READERS
 from harness.spec import SETTINGS, VALIDATION_FOLDS, Dataset, Field, LossSpec, Protocol, UserError, unknown
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
-from harness.data.loading import Images
+from harness.data.folds import Images
 from harness.spec import Trial
 
 RATIOS = (3 / 4, 4 / 3)  # of a resized crop's sides

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from harness import config
-from harness.data import loading, transforms
+from harness.data import folds, loading, transforms
 from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
 from harness.figures.registry import Asked
@@ -21,7 +21,7 @@ class Shown:
     embeddings: Tensor
     labels: Tensor
     queries: Tensor | None  # (n,) bool, where queries and gallery are apart
-    images: loading.Images
+    images: folds.Images
     test: Tensor
 
     def picture(self, row: int) -> np.ndarray:
@@ -56,9 +56,9 @@ def load(run: Result, asked: Asked) -> Shown:
         try:
             asked.report(*next(progress))
         except StopIteration as end:
-            images: loading.Images = end.value
+            images: folds.Images = end.value
             break
-    fold = loading.fold(images, dataset, run.trial.fold)
+    fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
     return Shown(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)

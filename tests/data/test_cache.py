@@ -23,7 +23,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from harness import config, plan
-from harness.data import cache, images, listing, loading
+from harness.data import cache, folds, images, listing, loading
 from harness.data.listing import Listing
 from harness.spec import Dataset, Experiment, Trial, UserError
 
@@ -435,7 +435,7 @@ def trial(dataset: Dataset, aspect: str) -> Trial:
     return plan.final(asked, {})[0]
 
 
-def finish(steps: Generator[tuple[int, int], None, loading.Images]) -> loading.Images:
+def finish(steps: Generator[tuple[int, int], None, folds.Images]) -> folds.Images:
     while True:
         try:
             next(steps)
@@ -443,7 +443,7 @@ def finish(steps: Generator[tuple[int, int], None, loading.Images]) -> loading.I
             return end.value
 
 
-def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> loading.Images:
+def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> folds.Images:
     return finish(loading.load(dataset, trial(dataset, aspect), "", skip_bad=skip_bad))
 
 

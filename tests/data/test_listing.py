@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from harness import config
-from harness.data import listing, loading
+from harness.data import listing, loading, readers
 from harness.spec import Dataset, UserError
 from tests.spec.test_spec import a_trial
 
@@ -146,7 +146,7 @@ def test_the_shipped_numbers_are_those_the_papers_give() -> None:
 
 
 def test_every_layout_has_a_reader_and_a_marker() -> None:
-    assert set(listing.READERS) == set(listing.MARKERS) == set(config.LAYOUTS) - {"embedded"}
+    assert set(readers.READERS) == set(readers.MARKERS) == set(config.LAYOUTS) - {"embedded"}
 
 
 # --- CUB ---

@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from harness import config, plan
 from harness.data import transforms
-from harness.data.loading import Images
+from harness.data.folds import Images
 from harness.spec import Experiment, Trial
 
 SQUARE = ((8, 8),) * 6  # height, width

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import losses
 from harness import config, plan
 from harness.backbones import network
-from harness.data import listing, loading, transforms
+from harness.data import folds, listing, loading, transforms
 from harness.evaluation import metrics as evaluate
 from harness.execution import estimate
 from harness.execution.local import execute
@@ -39,7 +39,7 @@ def blobs() -> Dataset:
 
 def set_up(one: Trial) -> tuple[loop.Bench, Any]:
     images = loading.embedded(blobs())
-    return train.set_up(Job(one, blobs(), ""), images, loading.fold(images, blobs(), one.fold))
+    return train.set_up(Job(one, blobs(), ""), images, folds.fold(images, blobs(), one.fold))
 
 
 def run(one: Trial, artifacts: Path, **options: Any) -> tuple[Result, list[Progress]]:
