@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.readers import READERS
+from harness.data.readers import LAYOUTS
 from harness.spec import SETTINGS, VALIDATION_FOLDS, Dataset, Field, LossSpec, Protocol, UserError, unknown
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
 TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
 DEFAULTS = {"fold": "test", "seed": 0}
 WEIGHTS = ("hub", "package", "none")  # a protocol names no file
-LAYOUTS = ("embedded", *READERS)
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
 

@@ -1,8 +1,8 @@
-"""Which images a dataset has, of which classes, and on which side of the split: a reader for each layout.
+"""Which images a dataset has, of which classes, and on which side of the split; what identifies its files.
 
-Classes are split, never images: the first half of the classes by id trains, the second tests, or the dataset's own
-lists say which. The image lists that come with CUB and Cars for classification put the same classes on both sides;
-they are not read.
+Classes are split, never images: the first half of the classes by id trains and the second half tests, unless the
+dataset's own lists give the split. The image lists that come with CUB and Cars for classification put the same classes
+on both sides; they are not read.
 """
 
 import hashlib
@@ -10,15 +10,14 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.data.readers import MARKERS, READERS, Entry
+from harness.data.readers import LAYOUTS, Entry
 from harness.spec import Dataset, UserError
 
-SPLITS = ({""}, {"train", "test"}, {"train", "query", "gallery"})  # what a dataset's lists may say
-MISSING = -1  # the size of a file that is not there
+SPLITS = ({""}, {"train", "test"}, {"train", "query", "gallery"})  # the sides that a dataset's lists may name
+MISSING = -1  # the size of a file that does not exist
 
 
 @dataclass(frozen=True)
@@ -27,88 +26,91 @@ class Listing:
 
     folder: Path
     paths: tuple[str, ...]
-    labels: tuple[int, ...]  # index `classes`
+    labels: tuple[int, ...]  # indices into `classes`
     classes: tuple[str, ...]
     train_classes: int
-    queries: tuple[bool, ...] = ()  # which images are; empty: every test image is one, and in the gallery
+    queries: tuple[bool, ...] = ()  # whether each image is a query; empty: every test image is query and gallery
     split_seed: int = 0  # of the validation folds
 
     def counts(self) -> dict[str, int]:
-        training = sum(label < self.train_classes for label in self.labels)
+        train_images = sum(label < self.train_classes for label in self.labels)
         return {
             "train_classes": self.train_classes,
             "test_classes": len(self.classes) - self.train_classes,
-            "train_images": training,
-            "test_images": len(self.labels) - training,
+            "train_images": train_images,
+            "test_images": len(self.labels) - train_images,
             "query_images": sum(self.queries),
         }
 
 
 def identify(dataset: Dataset, root: Path) -> Dataset:
-    """The dataset with the fingerprint of what lies there, and its counts where they were not known."""
+    """The dataset with the fingerprint of its files, and with their counts where its configuration gives none."""
     if dataset.layout == "embedded":
         return replace(dataset, fingerprint=dataset.sha256[:12])
-    found = read(dataset, root)
-    counts: dict[str, Any] = {name: count for name, count in found.counts().items() if not getattr(dataset, name)}
-    return replace(dataset, fingerprint=fingerprint(found), **counts)
+    listing = read(dataset, root)
+    counts: dict[str, Any] = {name: count for name, count in listing.counts().items() if not getattr(dataset, name)}
+    return replace(dataset, fingerprint=fingerprint(listing), **counts)
 
 
 def read(dataset: Dataset, root: Path) -> Listing:
-    """The dataset's images, their numbers asserted."""
-    found = survey(dataset, root)
-    for problem in miscounts(dataset, found):
+    """The dataset's images; a UserError if their counts are not those of its configuration."""
+    listing = survey(dataset, root)
+    for problem in miscounts(dataset, listing):
         raise UserError(problem)
-    return found
+    return listing
 
 
 def survey(dataset: Dataset, root: Path) -> Listing:
-    """The dataset's images, however many there are. Files are listed, not opened."""
-    place = locate(dataset, root)
-    folder = place if place.is_dir() else place.parent  # a CSV's paths start beside it
-    return arrange(dataset, folder, READERS[dataset.layout](place))
+    """The dataset's images, whatever their counts. Files are listed, not opened."""
+    path = locate(dataset, root)
+    folder = path if path.is_dir() else path.parent  # the paths in a .csv are relative to its folder
+    reader = LAYOUTS[dataset.layout].reader
+    assert reader is not None, "an embedded dataset has no files"
+    return arrange(dataset, folder, reader(path))
 
 
-def miscounts(dataset: Dataset, found: Listing) -> Iterator[str]:
-    """Where the numbers are not those of the dataset's configuration, in words."""
-    for name, count in found.counts().items():
+def miscounts(dataset: Dataset, listing: Listing) -> Iterator[str]:
+    """A sentence for each count that differs from the dataset's configuration."""
+    for name, count in listing.counts().items():
         expected = getattr(dataset, name)
         if expected and expected != count:
-            what = name.replace("train_", "training ").replace("_", " ")
-            yield f"{dataset.name}: expected {expected} {what}, found {count} under {found.folder}"
+            noun = name.replace("train_", "training ").replace("_", " ")
+            yield f"{dataset.name}: expected {expected} {noun}, found {count} under {listing.folder}"
 
 
 def locate(dataset: Dataset, root: Path) -> Path:
     """The dataset's folder: under the data root by its usual or its short name, or the data root itself."""
-    found = next(filter(partial(marked, dataset), places(dataset, root)), None)
-    if found is not None:
-        return found
-    looked = ", ".join(map(str, places(dataset, root)))
-    wanted = " or ".join(filter(None, MARKERS[dataset.layout]))
+    folders = candidates(dataset, root)
+    for folder in folders:
+        if is_marked(dataset, folder):
+            return folder
+    words = LAYOUTS[dataset.layout].words
     if Path(dataset.folder).is_absolute():
-        raise UserError(f"{dataset.name}: nothing at {looked}" + (f" with {wanted}" if wanted else ""))
-    ways = f"{f'harness data download {dataset.name}; or ' if dataset.archives else ''}by hand: {dataset.manual}"
+        raise UserError(f"{dataset.name}: not found at {dataset.folder}; expected {words}")
+    download = f"harness data download {dataset.name}, or " if dataset.archives else ""
     raise UserError(
-        f"{dataset.name}: no data; looked for {wanted} in {looked}. If it is elsewhere: --data-root DIR or "
-        f"HARNESS_DATA. To get it: {ways}"
+        f"{dataset.name}: not found; searched {', '.join(map(str, folders))} for {words}. "
+        f"Set --data-root or HARNESS_DATA, or get it: {download}by hand: {dataset.manual}"
     )
 
 
-def is_there(dataset: Dataset, root: Path) -> bool:
-    return any(marked(dataset, place) for place in places(dataset, root))
+def exists(dataset: Dataset, root: Path) -> bool:
+    return any(is_marked(dataset, folder) for folder in candidates(dataset, root))
 
 
-def places(dataset: Dataset, root: Path) -> list[Path]:
+def candidates(dataset: Dataset, root: Path) -> list[Path]:
+    """The folders that may be the dataset's, in the order in which they are tried."""
     if Path(dataset.folder).is_absolute():
         return [Path(dataset.folder)]
     return [(root / dataset.folder).absolute(), (root / dataset.name).absolute(), root.absolute()]
 
 
-def marked(dataset: Dataset, place: Path) -> bool:
-    return any((place / marker).exists() for marker in MARKERS[dataset.layout])
+def is_marked(dataset: Dataset, folder: Path) -> bool:
+    return any((folder / marker).exists() for marker in LAYOUTS[dataset.layout].markers)
 
 
 def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing:
-    """Classes in order, those that train first; a UserError where one class is on both sides."""
+    """The entries as a Listing: classes in order, training classes first. A UserError if they cannot be split so."""
     entries = list(entries)
     if not entries:
         raise UserError(f"{dataset.name}: no images under {folder}")
@@ -123,24 +125,24 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
     sides = {entry.side for entry in entries}
     if sides not in SPLITS:
         raise UserError(
-            f"{dataset.name}: split must say train or test of every image, or train, query or gallery; "
-            f"under {folder} it says {', '.join(sorted(side or 'nothing' for side in sides))}"
+            f"{dataset.name}: the split under {folder} says {', '.join(sorted(side or 'nothing' for side in sides))}; "
+            "must be train and test, or train, query and gallery, for every image"
         )
     if training:
         classes = sorted(training, key=natural) + sorted(testing, key=natural)
-    half = len(training) or dataset.train_classes or -(-len(classes) // 2)
-    if not 2 <= half <= len(classes) - 2:
+    train_classes = len(training) or dataset.train_classes or -(-len(classes) // 2)
+    if not 2 <= train_classes <= len(classes) - 2:
         raise UserError(
-            f"{dataset.name}: {len(classes)} classes under {folder}, of which {half} are to train; "
-            "each side of the split needs 2"
+            f"{dataset.name}: {len(classes)} classes under {folder}, {train_classes} of them for training; "
+            "each side of the split needs at least 2"
         )
-    place = {label: index for index, label in enumerate(classes)}
+    index = {label: number for number, label in enumerate(classes)}
     return Listing(
         folder,
         tuple(entry.path for entry in entries),
-        tuple(place[entry.label] for entry in entries),
+        tuple(index[entry.label] for entry in entries),
         tuple(map(str, classes)),
-        half,
+        train_classes,
         tuple(entry.side == "query" for entry in entries) if "query" in sides else (),
         dataset.split_seed,
     )
@@ -148,23 +150,24 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
 
 def natural(label: int | str) -> tuple[Any, ...]:
     """Order by id: numbers as numbers, also inside names (2.sparrow before 10.gull)."""
-    words = re.split(r"(\d+)", str(label))
-    return *((0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words if word), (-1, 0, str(label))
+    words = [word for word in re.split(r"(\d+)", str(label)) if word]
+    keys = [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
+    return (*keys, (-1, 0, str(label)))
 
 
 def fingerprint(listing: Listing) -> str:
-    """12 hex digits of what the listing says and how large the files are: a resized copy is another dataset."""
-    hashed = hashlib.sha256()
+    """12 hex digits of what the listing says and of the files' sizes: a resized copy is another dataset."""
+    digest = hashlib.sha256()
     queries = listing.queries or (False,) * len(listing.paths)
     rows = zip(listing.paths, listing.labels, queries, sizes(listing), strict=True)
     for path, label, query, size in rows:
-        hashed.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode(errors="surrogateescape"))
-    hashed.update(f"{listing.train_classes} {listing.split_seed}".encode())
-    return hashed.hexdigest()[:12]
+        digest.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode(errors="surrogateescape"))
+    digest.update(f"{listing.train_classes} {listing.split_seed}".encode())
+    return digest.hexdigest()[:12]
 
 
 def sizes(listing: Listing) -> list[int]:
-    """Bytes of each file. Many at once: on a network drive each question takes its time."""
+    """Bytes of each file, many at once: on a network drive every look-up waits."""
 
     def size(path: str) -> int:
         try:

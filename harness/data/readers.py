@@ -1,4 +1,4 @@
-"""A reader for each layout of files that datasets are found in: a folder to its entries."""
+"""The layouts in which datasets lie on disk, and the reader of each: a folder to the images listed there."""
 
 import csv
 import io
@@ -23,13 +23,23 @@ class Entry:
     side: str = ""
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How the files of a dataset lie."""
+
+    words: str  # what the layout consists of
+    markers: tuple[str, ...] = ()  # any of these marks the dataset's folder; "" is the folder or file itself
+    reader: Callable[[Path], Iterator[Entry]] | None = None  # None: the dataset ships with the package
+
+
 def cub(folder: Path) -> Iterator[Entry]:
     """images.txt and image_class_labels.txt, both `image_id value`."""
-    labels = {row[0]: row[1] for row in table(folder / "image_class_labels.txt", 2)}
+    file = folder / "image_class_labels.txt"
+    labels = {row[0]: row[1] for row in table(file, 2)}
     for image, path in table(folder / "images.txt", 2):
         if image not in labels:
-            raise UserError(f"{folder / 'image_class_labels.txt'} has no class for image {image}")
-        yield Entry(f"images/{path}", number(labels[image], folder / "image_class_labels.txt"))
+            raise UserError(f"{file}: no class for image {image}; images.txt lists it")
+        yield Entry(f"images/{path}", class_id(labels[image], file))
 
 
 def cars(folder: Path) -> Iterator[Entry]:
@@ -40,36 +50,40 @@ def cars(folder: Path) -> Iterator[Entry]:
     if (folder / "cars_annos.mat").exists() and (folder / "car_ims").is_dir():
         for row in annotations(folder / "cars_annos.mat", "relative_im_path", "class"):
             yield Entry(str(row["relative_im_path"]), int(row["class"]))
-    elif lists := devkit(folder):
-        for part, file in lists.items():
-            inner = f"{part}/{part}" if (folder / part / part).is_dir() else part  # as some archives unpack
-            for row in annotations(file, "fname", "class"):
-                yield Entry(f"{inner}/{row['fname']}", int(row["class"]))
-    else:
-        for images, labels in (("car_ims", "cars_annos.mat"), ("cars_train", "devkit/cars_train_annos.mat")):
-            if (folder / images).is_dir():
-                raise UserError(f"cars: {labels} is missing under {folder}: the labels are in it")
-        within = next(place for place in ("car_data/car_data/", "car_data/", "") if (folder / place).is_dir())
-        # some copies keep the classification split: the same class folders under train/ and test/
-        parts = [f"{within}{side}" for side in ("train", "test") if (folder / within / side).is_dir()]
-        for part in parts or [within.rstrip("/")]:
-            for entry in class_folders(folder / part):
-                yield replace(entry, path=f"{part}/{entry.path}" if part else entry.path)
+        return
+    lists = devkit(folder)
+    if not lists:
+        yield from car_folders(folder)
+    for part, file in lists.items():
+        inner = f"{part}/{part}" if (folder / part / part).is_dir() else part  # some archives unpack like this
+        for row in annotations(file, "fname", "class"):
+            yield Entry(f"{inner}/{row['fname']}", int(row["class"]))
 
 
 def devkit(folder: Path) -> dict[str, Path]:
-    """Image folder -> its list; the test list with labels comes apart from the devkit and lies where it was put."""
-    lists = {"cars_train": "cars_train_annos.mat", "cars_test": "cars_test_annos_withlabels.mat"}
-    kits = (folder / "devkit", folder, folder / "car_devkit" / "devkit")
-    found = {}
-    for part, name in lists.items():
-        places = [kit / name for kit in kits if (kit / name).exists()]
-        if places:
-            found[part] = places[0]
-    if found and len(found) < len(lists):
-        missing = next(name for part, name in lists.items() if part not in found)
-        raise UserError(f"cars: {missing} is missing under {folder / 'devkit'}: half of the labels are in it")
-    return found
+    """Image folder -> its list. The test list with labels is not part of the devkit, so it may lie beside it."""
+    names = {"cars_train": "cars_train_annos.mat", "cars_test": "cars_test_annos_withlabels.mat"}
+    lists: dict[str, Path] = {}
+    for part, name in names.items():
+        for kit in (folder / "devkit", folder, folder / "car_devkit" / "devkit"):
+            if part not in lists and (kit / name).exists():
+                lists[part] = kit / name
+    for part, name in names.items():
+        if lists and part not in lists:
+            raise UserError(f"cars: {name} is missing under {folder / 'devkit'}; it holds half of the labels")
+    return lists
+
+
+def car_folders(folder: Path) -> Iterator[Entry]:
+    """Class folders, perhaps inside car_data/, perhaps divided into train/ and test/ as for classification."""
+    for images, labels in (("car_ims", "cars_annos.mat"), ("cars_train", "devkit/cars_train_annos.mat")):
+        if (folder / images).is_dir():
+            raise UserError(f"cars: {labels} is missing under {folder}; it holds the labels of {images}/")
+    inner = next(name for name in ("car_data/car_data/", "car_data/", "") if (folder / name).is_dir())
+    parts = [f"{inner}{side}/" for side in ("train", "test") if (folder / inner / side).is_dir()]
+    for part in parts or [inner]:
+        for entry in class_folders(folder / part):
+            yield replace(entry, path=f"{part}{entry.path}")
 
 
 def sop(folder: Path) -> Iterator[Entry]:
@@ -77,28 +91,31 @@ def sop(folder: Path) -> Iterator[Entry]:
     for side in ("train", "test"):
         file = folder / f"Ebay_{side}.txt"
         for row in list(table(file, 4))[1:]:
-            yield Entry(row[3], number(row[1], file), side)
+            yield Entry(row[3], class_id(row[1], file), side)
+
+
+INSHOP_LISTS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt", "Anno/list_eval_partition.txt")
 
 
 def inshop(folder: Path) -> Iterator[Entry]:
     """list_eval_partition.txt: image_name item_id evaluation_status, under a count and a header."""
-    file = next(folder / name for name in MARKERS["inshop"] if (folder / name).exists())
+    file = next(folder / name for name in INSHOP_LISTS if (folder / name).exists())
     images = "Img/" if (folder / "Img" / "img").is_dir() else ""
     for name, item, side in list(table(file, 3, skip=1))[1:]:
         if side not in SIDES:
-            raise UserError(f"{file}: evaluation_status={side}: allowed is train, query or gallery")
+            raise UserError(f"{file}: evaluation_status={side}: must be train, query or gallery")
         yield Entry(f"{images}{name}", item, side)
 
 
 def class_folders(folder: Path) -> Iterator[Entry]:
-    """A folder of class folders of images; what is hidden is left out."""
+    """A folder of class folders of images; hidden files and folders are ignored."""
     try:
-        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise UserError(f"cannot read {folder} as a folder of class folders: {error.strerror}") from None
-    if {"train", "test"} <= {one.name for one in inside}:
-        raise UserError(f"{folder} has folders train and test, not classes: write a .csv with path,label,split")
-    for inner in inside:
+    if {"train", "test"} <= {path.name for path in classes}:
+        raise UserError(f"{folder}: contains train/ and test/, not class folders; list the images in a .csv instead")
+    for inner in classes:
         for file in sorted(inner.rglob("*")):
             path = file.relative_to(folder)
             if file.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts):
@@ -106,7 +123,7 @@ def class_folders(folder: Path) -> Iterator[Entry]:
 
 
 def csv_list(file: Path) -> Iterator[Entry]:
-    """path,label[,split] under a header; paths start at the file's folder."""
+    """path,label[,split] under a header; paths are relative to the file's folder."""
     reader = csv.reader(io.StringIO(text(file)))
     try:
         rows = [(reader.line_num, row) for row in reader if row]
@@ -114,25 +131,25 @@ def csv_list(file: Path) -> Iterator[Entry]:
         raise UserError(f"{file}, line {reader.line_num}: {error}") from None
     header = rows[0][1] if rows else []
     if sorted(header) not in (["label", "path"], ["label", "path", "split"]):
-        raise UserError(f"{file}: the header is {','.join(header)}: allowed is path,label[,split]")
+        raise UserError(f"{file}: the header is {','.join(header)!r}; must be path,label or path,label,split")
     seen = set()
     for line, row in rows[1:]:
-        named = dict(zip(header, map(str.strip, row), strict=False))
-        path, label, side = (named.get(name, "") for name in ("path", "label", "split"))
+        values = dict(zip(header, map(str.strip, row), strict=False))
+        path, label, side = (values.get(name, "") for name in ("path", "label", "split"))
         if not path or not label or len(row) != len(header) or (side and side not in SIDES):
-            raise UserError(f"{file}, line {line}: allowed is path,label[,{'|'.join(SIDES)}]")
-        if posixpath.normpath(path) in seen:  # it would find itself
-            raise UserError(f"{file}, line {line}: {path} is listed twice")
+            raise UserError(f"{file}, line {line}: {','.join(row)[:80]!r}: must be path,label[,{'|'.join(SIDES)}]")
+        if posixpath.normpath(path) in seen:  # as a query it would retrieve itself
+            raise UserError(f"{file}, line {line}: {path} is listed twice; list every image once")
         seen.add(posixpath.normpath(path))
         yield Entry(path, label, side)
 
 
 def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
-    """Rows of a text file, split at spaces; the last column may hold some."""
-    for place, line in enumerate(text(file).splitlines()[skip:], start=skip + 1):
+    """The rows of a text file, split at spaces; the last column may contain spaces."""
+    for number, line in enumerate(text(file).splitlines()[skip:], start=skip + 1):
         row = line.split(maxsplit=columns - 1)
         if row and len(row) != columns:
-            raise UserError(f"{file}, line {place}: expected {columns} columns, found {line[:80]!r}")
+            raise UserError(f"{file}, line {number}: expected {columns} columns, found {line[:80]!r}")
         if row:
             yield [word.strip() for word in row]
 
@@ -144,9 +161,9 @@ def text(file: Path) -> str:
         raise UserError(f"cannot read {file}: {getattr(error, 'strerror', 'it is not UTF-8 text')}") from None
 
 
-def number(word: str, file: Path) -> int:
+def class_id(word: str, file: Path) -> int:
     if not word.isdecimal():
-        raise UserError(f"{file}: {word!r} is not a class id")
+        raise UserError(f"{file}: {word!r} is not a class id; must be a whole number")
     return int(word)
 
 
@@ -156,24 +173,42 @@ def annotations(file: Path, *fields: str) -> list[dict[str, Any]]:
 
     try:
         return [{name: row[name] for name in fields} for row in loadmat(file, squeeze_me=True)["annotations"]]
-    except Exception as error:  # scipy has no common one for files that are damaged or something else
+    except Exception as error:  # scipy raises a different kind for each way in which a file is damaged
         raise UserError(f"{file} is not the annotation file of Cars196: {error}") from None
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[Entry]]] = {
-    "cub": cub,
-    "cars": cars,
-    "sop": sop,
-    "inshop": inshop,
-    "folder": class_folders,
-    "csv": csv_list,
-}
-# A file or folder by which a dataset is known; "" is the place itself.
-MARKERS: Mapping[str, tuple[str, ...]] = {
-    "cub": ("images.txt",),
-    "cars": ("car_ims", "cars_train", "train", "car_data", "AM General Hummer SUV 2000"),
-    "sop": ("Ebay_train.txt",),
-    "inshop": ("Eval/list_eval_partition.txt", "list_eval_partition.txt", "Anno/list_eval_partition.txt"),
-    "folder": ("",),
-    "csv": ("",),
+LAYOUTS: Mapping[str, Layout] = {
+    "embedded": Layout(
+        "nothing: the dataset ships with the package",
+    ),
+    "cub": Layout(
+        "images.txt, image_class_labels.txt and images/",
+        ("images.txt",),
+        cub,
+    ),
+    "cars": Layout(
+        "car_ims/ and cars_annos.mat; cars_train/, cars_test/ and devkit/; or class folders",
+        ("car_ims", "cars_train", "train", "car_data", "AM General Hummer SUV 2000"),
+        cars,
+    ),
+    "sop": Layout(
+        "Ebay_train.txt, Ebay_test.txt and the images they list",
+        ("Ebay_train.txt",),
+        sop,
+    ),
+    "inshop": Layout(
+        "list_eval_partition.txt (or in Eval/ or Anno/) and img/ (or in Img/)",
+        INSHOP_LISTS,
+        inshop,
+    ),
+    "folder": Layout(
+        "class folders of images",
+        ("",),
+        class_folders,
+    ),
+    "csv": Layout(
+        "a list path,label[,split] with a header",
+        ("",),
+        csv_list,
+    ),
 }

@@ -28,7 +28,7 @@ class Shown:
         """(h, w, 3) uint8: the image as it is resized for the networks, before the centre crop."""
         trial, number = self.run.trial, self.test[row : row + 1]
         if self.images.square in (None, trial.resize):
-            return self.images.one(int(number)).numpy()
+            return self.images.image(int(number)).numpy()
         batch = transforms.enlarged(self.images, number, trial)
         return (255 * batch[0]).round().byte().permute(1, 2, 0).numpy()
 
@@ -51,13 +51,8 @@ def load(run: Result, asked: Asked) -> Shown:
     stored = ensembles.load(run, asked.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
-    progress = loading.load(dataset, run.trial, str(asked.data_root.absolute()), skip_bad=skipped)
-    while True:
-        try:
-            asked.report(*next(progress))
-        except StopIteration as end:
-            images: folds.Images = end.value
-            break
+    root = str(asked.data_root.absolute())
+    images = loading.load_now(dataset, run.trial, root, skip_bad=skipped, report=asked.report)
     fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")

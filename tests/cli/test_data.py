@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.data import loading
 from tests.conftest import Harness
 from tests.data.factories import describe, draw, lay_cub, lay_inshop, photos, records, spoil
 
@@ -66,7 +65,7 @@ def test_check_lists_every_bad_image_with_its_reason_and_a_fix(root: Path, harne
     first, second, third, last = said.err.splitlines()
     assert first.startswith(f"harness: {images}/002.Bird/Bird_0.jpg: ")
     assert second == f"harness: {images}/010.Bird/Bird_3.jpg: the file is missing"
-    assert third.startswith(f"harness: {images}/011.Bird/Bird_1.jpg: it is not an image")
+    assert third.startswith(f"harness: {images}/011.Bird/Bird_1.jpg: not an image")
     assert last.startswith("harness: 3 of 24 images cannot be read; unpack or download the dataset again (https://exa")
     assert last.endswith("or run with --skip-bad-images")
 
@@ -95,8 +94,8 @@ def test_check_of_a_users_own_and_of_an_embedded_dataset(small: Path, harness: H
     spoil(tmp_path / "photos")
     said = harness("data", "check", str(tmp_path / "photos"))
     assert said.code == 1
-    assert "3 of 32 images cannot be read; put good copies there, or run with" in said.err
-    assert harness("data", "check", "blobs").out == "blobs: it comes with the package and is whole\n"
+    assert "3 of 32 images cannot be read; replace the files, or run with" in said.err
+    assert harness("data", "check", "blobs").out == "blobs: ships with the package; its checksum and counts are right\n"
 
 
 def test_check_counts_queries_where_there_are_any(root: Path, harness: Harness) -> None:
@@ -140,15 +139,15 @@ def test_a_download_is_fetched_unpacked_and_counted(
 ) -> None:
     archive(small, site, tmp_path)
     missing = harness("run", "--losses", "none", "--dataset", "cub", "--data-root", str(root))
-    assert "To get it: harness data download cub; or by hand: https://example.org/cub, unpack it" in missing.err
+    assert "get it: harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert (said.code, said.err) == (0, "")
-    assert said.out == f"cub: {root / 'CUB_200_2011'}; look into every image: harness data check cub\n"
+    assert said.out == (f"cub: downloaded to {root / 'CUB_200_2011'}; check every image with: harness data check cub\n")
     assert [file.name for file in root.iterdir()] == ["CUB_200_2011"]  # the archive itself is gone
     assert harness("data", "check", "cub", "--data-root", str(root)).code == 0
     (site[1] / "birds.tgz").unlink()
     again = harness("data", "download", "cub", "--data-root", str(root))
-    assert (again.code, again.out) == (0, f"cub is there already: {root / 'CUB_200_2011'}\n")
+    assert (again.code, again.out) == (0, f"cub: exists already in {root / 'CUB_200_2011'}\n")
 
 
 def test_a_download_that_is_not_what_it_should_be_leaves_nothing(
@@ -157,7 +156,7 @@ def test_a_download_that_is_not_what_it_should_be_leaves_nothing(
     archive(small, site, tmp_path, checksum=f"md5:{'0' * 32}")
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert f"not md5:{'0' * 32}: what came is removed" in said.err
+    assert f"not md5:{'0' * 32}; the download was removed" in said.err
     (site[1] / "birds.tgz").unlink()
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert said.code == 2
@@ -177,9 +176,11 @@ def test_a_download_with_the_wrong_numbers_says_so(
 def test_what_no_program_can_download_is_told_how_to_get_by_hand(root: Path, harness: Harness, tmp_path: Path) -> None:
     said = harness("data", "download", "sop", "--data-root", str(root))
     assert (said.code, said.out) == (2, "")
-    assert said.err == ("harness: sop cannot be downloaded by a program. By hand: https://example.org/sop, unpack it\n")
+    assert said.err == (
+        "harness: sop: has no address to download from; get it by hand: https://example.org/sop, unpack it\n"
+    )
     assert not root.exists()
-    assert harness("data", "download", "blobs").out == "blobs: it comes with the package\n"
+    assert harness("data", "download", "blobs").out == "blobs: ships with the package; nothing to download\n"
     said = harness("data", "download", "cup")
     assert said.err.startswith("harness: no dataset named 'cup'; did you mean 'cub'?")
 
@@ -207,13 +208,12 @@ def test_caches_are_listed_and_removed(root: Path, harness: Harness, tmp_path: P
     assert row.split()[:3] == [name, "32", "3"]
     said = harness("data", "cache", "rm", "photo")
     assert said.code == 2
-    assert said.err == f"harness: no image cache named 'photo' in {own_cache}; there are: {name}\n"
+    assert said.err == f"harness: no image cache in {own_cache} named 'photo'; Known: {name}\n"
     said = harness("data", "cache", "rm", "photos")
     assert said.code == 0
     assert said.out.startswith(f"removed {name}, ")
     assert name not in harness("data", "cache", "ls").out
     assert not any(file.is_dir() for file in own_cache.iterdir())
-    loading.forget()
     assert harness(*words, "--skip-bad-images", "--rerun").code == 0  # what is removed is built again
     assert harness("data", "cache", "rm", name).out.startswith(f"removed {name}")
 

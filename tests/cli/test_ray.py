@@ -169,7 +169,7 @@ def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
     chosen = folds.fold(images, dataset, "test").test[:3].tolist()
     files = [tmp_path / f"{index}.png" for index in chosen]
     for index, file in zip(chosen, files, strict=True):
-        Image.fromarray(images.one(index).numpy()).save(file)
+        Image.fromarray(images.image(index).numpy()).save(file)
     out = tmp_path / "out.npy"
     id = weights[0].stem
     done = finish([*HARNESS, "embed", id, *map(str, files), "--out", str(out), "--results", str(tmp_path)])

@@ -1,24 +1,22 @@
 """An image cache of its own for each test, and a few images to put there."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.data import images, loading
+from harness.data import images
 from harness.data.listing import Listing
 from tests.data.factories import SIZES, noise
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    loading.forget()
-    yield tmp_path / "cache"
-    loading.forget()
+    monkeypatch.delenv("HARNESS_DATA", raising=False)
+    return tmp_path / "cache"
 
 
 @pytest.fixture

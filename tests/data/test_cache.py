@@ -1,5 +1,6 @@
 """What is in an image cache, the room it needs, and how it is listed and removed."""
 
+import json
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -41,12 +42,45 @@ def test_images_lie_one_after_the_other_with_classes_paths_and_queries(things: L
     assert built.bad == {}
 
 
+def test_a_cache_is_three_files_whose_form_never_changes(things: Listing) -> None:
+    """Caches of earlier versions stay valid as long as the schema is the same."""
+    (things.folder / "003.png").unlink()
+    made(key("kept"), things)
+    folder = key("kept").folder
+    assert sorted(file.name for file in folder.iterdir()) == ["about.json", "index.npz", "pixels"]
+    assert json.loads((folder / "about.json").read_text()) == {
+        "schema": 1,
+        "dataset": "things",
+        "fingerprint": "f1",
+        "resize": 16,
+        "aspect": "kept",
+        "classes": [f"class {path}" for path in things.paths],
+        "train_classes": 4,
+        "paths": list(things.paths),
+        "bad": {"003.png": "the file is missing"},
+    }
+    heights = [16, 21, 49, 0, 16, 16, 16, 33]  # the short side is 16; 40 * 16 / 30 = 21.3 is rounded down
+    widths = [21, 16, 16, 0, 16, 28, 16, 16]
+    with np.load(folder / "index.npz") as index:
+        arrays = {name: (array.dtype.name, array.tolist()) for name, array in index.items()}
+    ends = np.cumsum([3 * height * width for height, width in zip(heights, widths, strict=True)]).tolist()
+    assert arrays == {
+        "offsets": ("int64", [0, *ends[:-1]]),
+        "heights": ("int64", heights),
+        "widths": ("int64", widths),
+        "labels": ("int64", list(range(8))),
+        "queries": ("bool", []),
+        "readable": ("bool", [True, True, True, False, True, True, True, True]),
+    }
+    assert (folder / "pixels").stat().st_size == ends[-1]
+
+
 def test_fingerprint_size_and_aspect_have_a_cache_each(things: Listing) -> None:
     keys = [key(), key("kept"), key(fingerprint="f2"), key(resize=17), key(dataset="other")]
     for one in keys:
         assert cache.open_built(one) is None
         made(one, things)
-    assert len(cache.entries()) == len(keys)
+    assert len(cache.summaries()) == len(keys)
 
 
 def have(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -138,11 +172,11 @@ def test_caches_lie_where_the_variables_say(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_list_tells_images_bad_ones_and_bytes_but_no_part(things: Listing, home: Path) -> None:
-    assert cache.entries() == []
+    assert cache.summaries() == []
     (things.folder / "003.png").write_text("not an image")
     made(key(), things)
     shutil.copytree(key().folder, home / "things-f1-16x16.0a1b.part")
-    (one,) = cache.entries()
+    (one,) = cache.summaries()
     assert (one.name, one.images, one.bad) == ("things-f1-16x16", 8, 1)
     assert one.bytes == sum(file.stat().st_size for file in key().folder.iterdir())
     assert one.bytes > 8 * 16 * 16 * 3
@@ -155,20 +189,20 @@ def test_a_dataset_is_removed_whole_and_one_with_a_longer_name_stays(things: Lis
     assert [one.name for one in cache.remove(["things-f2"])] == ["things-f2-16x16"]
     gone = cache.remove(["things", "things-f1-short16"])
     assert [one.name for one in gone] == ["things-f1-16x16", "things-f1-short16"]
-    assert [one.name for one in cache.entries()] == ["things-more-f1-16x16"]
+    assert [one.name for one in cache.summaries()] == ["things-more-f1-16x16"]
     assert left_over(home) == []
-    with pytest.raises(UserError, match=r"no image cache named 'things' in .*; there are: things-more-f1-16x16"):
+    with pytest.raises(UserError, match=r"no image cache in .* named 'things'; .*Known: things-more-f1-16x16"):
         cache.remove(["things-more", "things"])
-    assert len(cache.entries()) == 1
+    assert len(cache.summaries()) == 1
 
 
 def test_a_cache_that_cannot_be_understood_is_listed_and_can_be_removed(things: Listing) -> None:
     for name, about in (("torn-f1-16x16", "{"), ("other-f1-16x16", '{"schema": 0}')):
         (cache.home() / name).mkdir(parents=True)
         (cache.home() / name / "about.json").write_text(about)
-    assert [one.name for one in cache.entries()] == ["other-f1-16x16", "torn-f1-16x16"]
+    assert [one.name for one in cache.summaries()] == ["other-f1-16x16", "torn-f1-16x16"]
     cache.remove(["torn", "other"])
-    assert cache.entries() == []
+    assert cache.summaries() == []
 
 
 def test_a_removal_that_is_cut_short_leaves_nothing_that_opens(
@@ -184,6 +218,6 @@ def test_a_removal_that_is_cut_short_leaves_nothing_that_opens(
         patch.setattr(shutil, "rmtree", cut_short)
         with pytest.raises(KeyboardInterrupt):
             cache.remove(["things"])
-    assert cache.entries() == []
+    assert cache.summaries() == []
     made(key(), things)
     assert left_over(home) == []

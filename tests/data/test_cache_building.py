@@ -67,7 +67,7 @@ def test_images_are_decoded_in_parallel(things: Listing, monkeypatch: pytest.Mon
     read, two = images.read, threading.Barrier(2)
 
     def together(*arguments: Any) -> np.ndarray:
-        two.wait(timeout=10)  # passes only when two are decoding
+        two.wait(timeout=60)  # passes only when two are decoding
         return read(*arguments)
 
     monkeypatch.setattr(images, "read", together)
@@ -151,7 +151,7 @@ def test_a_killed_build_leaves_nothing_that_opens_and_the_next_one_clears_it_awa
     (part,) = home.glob("*.part")
     assert (part / "pixels").exists()
     assert cache.open_built(key(aspect)) is None
-    assert cache.entries() == []
+    assert cache.summaries() == []
     built = made(key(aspect), things)
     assert decoded == dict.fromkeys(things.paths, 1)
     assert left_over(home) == []

@@ -89,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
         elif site.fault == "stall":
-            site.released.wait(10)
+            site.released.wait()
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def test_a_dropped_connection_goes_on_from_where_it_stopped(
     site.fault, site.faults = fault, 1
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
     assert names(tmp_path) == ["birds.tgz"]
-    if fault == "reset":  # the kernel may throw away what a reset connection had delivered
-        assert len(site.asked) == 2
-    else:
-        assert site.asked[:2] == [None, "bytes=3000-"]
+    if fault in ("short", "chunked"):
+        assert site.asked == [None, "bytes=3000-"]
+    else:  # bytes may be lost: the kernel may drop those of a reset connection, a slow machine those of a stalled one
+        assert len(site.asked) >= 2
 
 
 def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(site: Site, tmp_path: Path) -> None:
@@ -160,7 +160,8 @@ def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(
     with pytest.raises(UserError) as error:
         fetch(site.archive(), tmp_path, quiet)
     assert one_line(error) == (
-        f"{site.url}: the connection ended at 4,000 of 10,240 bytes; the same command goes on from 4,000 bytes"
+        f"{site.url}: the connection ended at 4,000 of 10,240 bytes; "
+        "rerun the same command to continue from 4,000 bytes"
     )
     assert site.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
     assert (tmp_path / "birds.tgz.part").read_bytes() == CONTENT[:4000]
@@ -251,16 +252,16 @@ def test_a_refusal_is_told_at_once(site: Site, tmp_path: Path, status: int) -> N
 
 def test_a_server_that_stays_broken_is_told_with_its_status(site: Site, tmp_path: Path) -> None:
     site.statuses = [503] * 9
-    with pytest.raises(UserError, match=r"HTTP 503 .*; the same command tries again"):
+    with pytest.raises(UserError, match=r"HTTP 503 .*; rerun the same command to try again"):
         fetch(site.archive(), tmp_path, quiet)
     assert len(site.asked) == 4
 
 
 def test_nobody_listening_is_one_line(site: Site, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(UserError) as error:
-        fetch(Archive(f"http://127.0.0.1:{port}/birds.tgz"), tmp_path, quiet)
+    with socket.socket() as bound:  # the port stays taken, so that no other program can listen there
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(UserError) as error:
+            fetch(Archive(f"http://127.0.0.1:{bound.getsockname()[1]}/birds.tgz"), tmp_path, quiet)
     assert "refused" in one_line(error)
 
 
@@ -274,9 +275,8 @@ def test_a_length_that_is_not_told_is_none(site: Site, tmp_path: Path) -> None:
 
 def test_a_connection_left_open_after_the_last_byte_is_not_waited_for(site: Site, tmp_path: Path) -> None:
     site.fault, site.faults, site.piece = "stall", 1, len(CONTENT)
-    begin = time.monotonic()
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert time.monotonic() - begin < 8  # the server waits 10
+    assert site.asked == [None]  # who waits for its end meets the time limit and asks again
 
 
 def test_a_disk_too_small_is_told_before_the_first_byte(

@@ -1,5 +1,7 @@
 """The embedded dataset, the folds, and what a damaged file says."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +59,24 @@ def test_validation_folds_part_the_training_half_and_never_touch_the_test_half(e
         held_out.append(classes_of(emoji, fold.test))
     assert set.union(*held_out) == training
     assert sum(map(len, held_out)) == len(training)
+
+
+def by_hash(names: Iterable[str], seed: str) -> list[str]:
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+
+
+def test_which_emoji_train_test_and_validate_never_changes(emoji: folds.Images) -> None:
+    dataset = config.dataset("emoji")
+    order = by_hash(emoji.classes, "0")
+    assert classes_of(emoji, folds.fold(emoji, dataset, "test").train) == set(order[:518])
+    shuffled = by_hash(order[:518], "0:val")
+    for number in range(4):
+        held_out = shuffled[number::4]
+        fold = folds.fold(emoji, dataset, f"val{number}")
+        assert [held_out[label] for label in fold.test_labels.unique()] == held_out
+        labels = emoji.labels[fold.test]
+        assert [emoji.classes[label] for label in labels.tolist()] == [held_out[x] for x in fold.test_labels.tolist()]
+    assert (order[0], shuffled[0]) == ("black-large-square", "telephone-receiver")
 
 
 def test_the_split_is_a_shuffle_not_the_alphabet(emoji: folds.Images) -> None:

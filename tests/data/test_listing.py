@@ -1,5 +1,6 @@
 """The split by classes, the numbers asserted, where a dataset is looked for, and what identifies its files."""
 
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from harness import config
 from harness.data import listing
 from harness.spec import UserError
-from tests.data.factories import ITEMS, lay_cub, lay_inshop, lay_sop, unasserted
+from tests.data.factories import ITEMS, lay_cub, lay_inshop, lay_sop, unasserted, write_text
 
 
 @pytest.mark.parametrize(
@@ -55,23 +56,22 @@ def test_a_class_on_both_sides_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["CUB_200_2011", "cub", "."])
 def test_a_dataset_is_found_by_its_usual_name_its_short_name_or_as_the_root_itself(tmp_path: Path, place: str) -> None:
     lay_cub(tmp_path / place)
-    assert listing.is_there(config.dataset("cub"), tmp_path)
+    assert listing.exists(config.dataset("cub"), tmp_path)
     assert listing.locate(config.dataset("cub"), tmp_path) == tmp_path / place
 
 
 def test_data_that_is_not_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
-    assert not listing.is_there(config.dataset("cub"), tmp_path)
+    assert not listing.exists(config.dataset("cub"), tmp_path)
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("cub"), tmp_path)
-    said = str(error.value)
-    for words in (
-        f"cub: no data; looked for images.txt in {tmp_path}/CUB_200_2011, {tmp_path}/cub, {tmp_path}.",
-        *("--data-root DIR or HARNESS_DATA", "harness data download cub; or by hand: https://www.vision.caltech.edu"),
-    ):
-        assert words in said
+    assert str(error.value).startswith(
+        f"cub: not found; searched {tmp_path}/CUB_200_2011, {tmp_path}/cub, {tmp_path} for images.txt, "
+        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it: harness data download cub, "
+        "or by hand: https://www.vision.caltech.edu"
+    )
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("inshop"), tmp_path)
-    assert "To get it: by hand: https://mmlab" in str(error.value)
+    assert "or get it: by hand: https://mmlab" in str(error.value)
     assert "download" not in str(error.value)
 
 
@@ -88,6 +88,24 @@ def test_the_fingerprint_is_the_same_at_another_data_root(tmp_path: Path) -> Non
             prints.add(listing.identify(unasserted(name), root).fingerprint)
         assert len(prints) == 1
         assert len(prints.pop()) == 12
+
+
+def test_the_fingerprint_is_a_hash_of_paths_classes_queries_sizes_and_the_split(tmp_path: Path) -> None:
+    """Trials and image caches are named by it, so it never changes for the same files."""
+    for number, content in enumerate((b"a", b"bb", b"", b"dddd")):
+        write_text(tmp_path / "photos" / f"thing{number}" / "1.jpg", content.decode())
+    rows = "thing0/1.jpg\tthing0\tFalse\t1\nthing1/1.jpg\tthing1\tFalse\t2\n"
+    rows += "thing2/1.jpg\tthing2\tFalse\t0\nthing3/1.jpg\tthing3\tFalse\t4\n"
+    digest = hashlib.sha256(f"{rows}2 0".encode()).hexdigest()  # 2 classes train, split seed 0
+    assert own_print(tmp_path / "photos") == digest[:12] == "43800a6b6a5f"
+    (tmp_path / "list.csv").write_text(
+        "path,label,split\nphotos/a.jpg,b,train\nphotos/b.jpg,a,train\nphotos/thing1/1.jpg,d,query\n"
+        "photos/thing3/1.jpg,d,gallery\nphotos/thing0/1.jpg,c,gallery\n"
+    )
+    rows = "photos/a.jpg\tb\tFalse\t-1\nphotos/b.jpg\ta\tFalse\t-1\nphotos/thing1/1.jpg\td\tTrue\t2\n"
+    rows += "photos/thing3/1.jpg\td\tFalse\t4\nphotos/thing0/1.jpg\tc\tFalse\t1\n"
+    digest = hashlib.sha256(f"{rows}2 0".encode()).hexdigest()
+    assert own_print(tmp_path / "list.csv") == digest[:12] == "989c640b54eb"
 
 
 def own_print(path: Path) -> str:

@@ -1,7 +1,6 @@
 """A dataset's images for a trial: from the cache of this node, of the files the trial was planned with."""
 
 import shutil
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from harness.data import folds, listing, loading
 from harness.data.listing import Listing
 from harness.spec import Dataset, Experiment, Trial, UserError
 from tests.data.factories import ASPECTS, expected, lay_cub, unasserted
-from tests.spec.test_spec import a_trial
 
 
 def own(folder: Path) -> Dataset:
@@ -31,16 +29,8 @@ def trial(dataset: Dataset, aspect: str) -> Trial:
     return plan.final(asked, {})[0]
 
 
-def finish(steps: Generator[tuple[int, int], None, folds.Images]) -> folds.Images:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
 def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> folds.Images:
-    return finish(loading.load(dataset, trial(dataset, aspect), "", skip_bad=skip_bad))
+    return loading.load_now(dataset, trial(dataset, aspect), skip_bad=skip_bad)
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
@@ -48,10 +38,24 @@ def test_a_cache_needs_the_original_files_no_more(things: Listing, aspect: str) 
     dataset = own(things.folder.parent)
     whole = load(dataset, aspect)
     shutil.rmtree(dataset.folder)
-    loading.forget()
     again = load(dataset, aspect)
     assert np.array_equal(whole.pixels, again.pixels)
     assert whole.paths == again.paths == tuple(f"class {n // 2}/{n:03}.png" for n in range(8))
+
+
+def test_progress_is_reported_while_images_are_decoded_and_not_again(things: Listing) -> None:
+    dataset = own(things.folder.parent)
+    reports: list[tuple[int, int]] = []
+    for _ in range(2):
+        loading.load_now(dataset, trial(dataset, "square"), report=lambda *counts: reports.append(counts))
+    assert [counts for counts in reports if counts[0]] == [(8, 8)]
+
+
+def test_embedded_images_are_decoded_once_per_process_however_many_trials_load_them(small: Path) -> None:
+    dataset = config.dataset("blobs")
+    first = loading.embedded(dataset)
+    (loading.EMBEDDED / "blobs.npz").unlink()
+    assert np.shares_memory(first.pixels, loading.embedded(dataset).pixels)
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
@@ -65,7 +69,7 @@ def test_bad_images_stop_a_run_unless_it_is_asked_to_go_on_without(things: Listi
     assert without.labels.tolist() == [0, 0, 1, 2, 2, 3, 3]
     assert len(without.paths) == len(without.offsets) == len(without.heights) == len(without.widths) == 7
     for number, path in enumerate(without.paths):
-        np.testing.assert_array_equal(without.one(number), expected(Path(dataset.folder) / path, aspect))
+        np.testing.assert_array_equal(without.image(number), expected(Path(dataset.folder) / path, aspect))
     with pytest.raises(UserError, match="cannot be read"):  # what one trial may skip, the next one may not
         load(dataset, aspect)
 
@@ -78,17 +82,14 @@ def test_a_dataset_without_one_good_image_says_so(things: Listing, aspect: str) 
         load(own(things.folder.parent), aspect)
 
 
-def test_a_worker_whose_files_changed_after_planning_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HARNESS_DATA", raising=False)
-    loading.forget()
+def test_a_worker_whose_files_changed_after_planning_says_so(tmp_path: Path) -> None:
     lay_cub(tmp_path / "here" / "cub")
     planned = listing.identify(unasserted("cub"), tmp_path / "here")
     image = tmp_path / "here" / "cub" / "images" / "001.Bird" / "Bird_0.jpg"
     image.write_text("longer than it was")
     changed = listing.identify(unasserted("cub"), tmp_path / "here").fingerprint
     with pytest.raises(UserError) as error:
-        list(loading.load(planned, a_trial(), str(tmp_path / "here")))
+        loading.load_now(planned, trial(planned, "square"), str(tmp_path / "here"))
     said = str(error.value)
     assert said.startswith(f"cub: the files under {tmp_path / 'here' / 'cub'} are not those the run was planned with")
     assert f"(fingerprint {changed}, planned {planned.fingerprint})" in said
@@ -99,8 +100,8 @@ def test_a_worker_finds_its_own_copy_by_its_own_environment(tmp_path: Path, monk
         lay_cub(tmp_path / place / "cub")
     planned = listing.identify(unasserted("cub"), tmp_path / "driver")
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "worker"))
-    assert loading.find(planned, str(tmp_path / "driver")).folder == tmp_path / "driver" / "cub"
-    assert loading.find(planned, str(tmp_path / "gone")).folder == tmp_path / "worker" / "cub"
+    assert loading.planned_listing(planned, str(tmp_path / "driver")).folder == tmp_path / "driver" / "cub"
+    assert loading.planned_listing(planned, str(tmp_path / "gone")).folder == tmp_path / "worker" / "cub"
     monkeypatch.delenv("HARNESS_DATA")
-    with pytest.raises(UserError, match=f"cub: no data; looked for images.txt in {tmp_path / 'gone'}"):
-        loading.find(planned, str(tmp_path / "gone"))
+    with pytest.raises(UserError, match=f"cub: not found; searched {tmp_path / 'gone'}"):
+        loading.planned_listing(planned, str(tmp_path / "gone"))

@@ -53,7 +53,7 @@ OWN_MISTAKES = [
     ({"a/1.txt": "", "b/1.txt": ""}, "no images under"),
     (
         {f"{part}/{name}/1.jpg": "" for part in ("train", "test", "val", "x") for name in "ab"},
-        "has folders train and test",
+        "contains train/ and test/, not class folders",
     ),
 ]
 
@@ -106,25 +106,25 @@ FOUR = "1.jpg,a{0}\n2.jpg,b{0}\n3.jpg,c{1}\n4.jpg,d{1}\n"
 
 
 CSV_MISTAKES = [
-    (b"", "the header is : allowed is path,label[,split]"),
-    (b"file,label\n1.jpg,a\n", "the header is file,label: allowed is"),
-    (b"path;label\n", "the header is path;label"),
-    (b"path,label,label\n", "the header is path,label,label"),
+    (b"", "the header is ''; must be path,label or path,label,split"),
+    (b"file,label\n1.jpg,a\n", "the header is 'file,label'; must be"),
+    (b"path;label\n", "the header is 'path;label'"),
+    (b"path,label,label\n", "the header is 'path,label,label'"),
     (b"path,label\n", "no images under"),
-    (b"path,label\n1.jpg,a\n2.jpg\n", "line 3: allowed is path,label[,train|test|query|gallery]"),
-    (b"path,label\n,a\n", "line 2: allowed"),
-    (b"path,label\n1.jpg,\n", "line 2: allowed"),
-    (b"path,label\n1.jpg,a,b\n", "line 2: allowed"),
-    (b"path,label,split\n1.jpg,a,val\n", "line 2: allowed"),
+    (b"path,label\n1.jpg,a\n2.jpg\n", "line 3: '2.jpg': must be path,label[,train|test|query|gallery]"),
+    (b"path,label\n,a\n", "line 2: ',a': must be"),
+    (b"path,label\n1.jpg,\n", "line 2: '1.jpg,': must be"),
+    (b"path,label\n1.jpg,a,b\n", "line 2: '1.jpg,a,b': must be"),
+    (b"path,label,split\n1.jpg,a,val\n", "line 2: '1.jpg,a,val': must be"),
     (b"path,label\n1.jpg,a\n\n./1.jpg,b\n", "line 4: ./1.jpg is listed twice"),
     (b"path,label\n1.jpg,caf\xe9\n", "it is not UTF-8 text"),
     (b'path,label\n1.jpg,"' + b"x" * 140_000, "field larger than field limit"),
     (b"path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "3 classes under"),
-    (f"path,label,split\n{FOUR.format(',train', ',train')}".encode(), "it says train"),
-    (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,a,\n".encode(), "it says nothing, test, train"),
-    (f"path,label,split\n{FOUR.format(',train', ',query')}".encode(), "it says query, train"),
-    (f"path,label,split\n{FOUR.format(',train', ',gallery')}".encode(), "it says gallery, train"),
-    (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,c,query\n".encode(), "it says query, test, train"),
+    (f"path,label,split\n{FOUR.format(',train', ',train')}".encode(), "says train; must be train and test"),
+    (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,a,\n".encode(), "says nothing, test, train; must"),
+    (f"path,label,split\n{FOUR.format(',train', ',query')}".encode(), "says query, train; must"),
+    (f"path,label,split\n{FOUR.format(',train', ',gallery')}".encode(), "says gallery, train; must"),
+    (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,c,query\n".encode(), "says query, test, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,b,test\n".encode(), "class b has images on both sides"),
     (b"path,label,split\n1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,test\n", "3 classes under"),
 ]
@@ -152,5 +152,5 @@ def test_a_toml_describes_data_that_lies_beside_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"mine\.toml: expected 5 test images, found 6 under "):
         own(tmp_path / "mine.toml")
     (tmp_path / "mine.toml").write_text('layout = "cub"\nfolder = "elsewhere"\n')
-    with pytest.raises(UserError, match=rf"mine\.toml: nothing at {tmp_path}/elsewhere with images\.txt"):
+    with pytest.raises(UserError, match=rf"mine\.toml: not found at {tmp_path}/elsewhere; expected images\.txt"):
         own(tmp_path / "mine.toml")

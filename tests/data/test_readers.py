@@ -8,7 +8,8 @@ import pytest
 from scipy.io import savemat
 
 from harness import config
-from harness.data import listing, readers
+from harness.data import listing
+from harness.data.readers import LAYOUTS
 from harness.spec import UserError
 from tests.data.factories import CARS, ITEMS, annotate, lay_cars, lay_cub, lay_inshop, lay_sop, side, unasserted
 
@@ -26,8 +27,17 @@ def test_the_shipped_numbers_are_those_the_papers_give() -> None:
         assert (*counts, one.recall_at) == numbers
 
 
-def test_every_layout_has_a_reader_and_a_marker() -> None:
-    assert set(readers.READERS) == set(readers.MARKERS) == set(config.LAYOUTS) - {"embedded"}
+def test_every_layout_of_files_has_a_reader_and_a_marker() -> None:
+    for name, layout in LAYOUTS.items():
+        assert (layout.reader is None) == (name == "embedded")
+        assert (layout.markers == ()) == (name == "embedded")
+
+
+def test_every_shipped_dataset_has_a_layout_and_a_place_of_its_own_in_the_tables() -> None:
+    datasets = [config.dataset(name) for name in config.names("datasets")]
+    assert {dataset.layout for dataset in datasets} <= set(LAYOUTS)
+    papers = sorted((dataset.order, dataset.name) for dataset in datasets if dataset.order)
+    assert papers == [(1, "cub"), (2, "cars"), (3, "sop"), (4, "inshop")]
 
 
 def test_cub_trains_on_the_first_half_of_the_class_ids_whatever_its_image_split_says(tmp_path: Path) -> None:
@@ -122,15 +132,20 @@ def test_inshop_has_queries_and_a_gallery_wherever_its_files_were_unpacked(
 
 DAMAGED = [
     ("cub", "images.txt", "1 a/1.jpg\n2\n", "images.txt, line 2: expected 2 columns, found '2'"),
-    ("cub", "image_class_labels.txt", "1 1\n", "image_class_labels.txt has no class for image 2"),
+    ("cub", "image_class_labels.txt", "1 1\n", "image_class_labels.txt: no class for image 2"),
     ("cub", "image_class_labels.txt", None, "cannot read"),
     ("cub", "image_class_labels.txt", b"1 \xff\n", "it is not UTF-8 text"),
     ("cub", "image_class_labels.txt", "1 one\n" * 12, "'one' is not a class id"),
     ("cub", "images.txt", "", "no images under"),
     ("sop", "Ebay_test.txt", None, "cannot read"),
-    ("sop", "Ebay_test.txt", "image_id class_id super_class_id path\n", "split must say train or test"),
+    ("sop", "Ebay_test.txt", "image_id class_id super_class_id path\n", "says train; must be train and test"),
     ("sop", "Ebay_train.txt", "image_id class_id super_class_id path\n1 x 3 a.JPG\n", "'x' is not a class id"),
-    ("inshop", "Eval/list_eval_partition.txt", "1\nname id status\na.jpg id_1 val\n", "evaluation_status=val: allowed"),
+    (
+        "inshop",
+        "Eval/list_eval_partition.txt",
+        "1\nname id status\na.jpg id_1 val\n",
+        "evaluation_status=val: must be train, query or gallery",
+    ),
     ("inshop", "Eval/list_eval_partition.txt", "1\nname id status\na.jpg id_1\n", "line 3: expected 3 columns"),
 ]
 

@@ -50,7 +50,7 @@ def stored(sizes: Sequence[tuple[int, int]]) -> Images:
 
 def first(images: Images, number: int) -> Tensor:
     """The whole image as torchvision takes it, (3, h, w)."""
-    return images.one(number).permute(2, 0, 1)
+    return images.image(number).permute(2, 0, 1)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -156,7 +156,7 @@ def test_an_encrypted_zip_asks_for_its_password(tmp_path: Path) -> None:
 def test_what_is_there_is_never_replaced(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "data" / "birds").mkdir(parents=True)
     (tmp_path / "data" / "birds" / "images.txt").write_bytes(b"mine")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="birds: exists already; remove it to unpack"):
         unpack(pack(tmp_path / f"birds{suffix}", FILES), tmp_path / "data")
     assert names(tmp_path / "data") == ["birds"]
     assert (tmp_path / "data" / "birds" / "images.txt").read_bytes() == b"mine"

@@ -50,7 +50,7 @@ job = Job(plan.final(asked, {})[0], dataset, storage, threads=1)
 thread = threading.Thread(target=sample)
 thread.start()
 stages = {progress.stage for progress in train.run(job)}
-(images,) = loading._loaded.values()
+images = loading.load_now(dataset, job.trial)
 bench, loss = train.set_up(job, images, folds.fold(images, dataset, "test"))
 bench.trial = replace(job.trial, crop=128)
 for _ in loop.load(bench, train.main_stage(bench, loss), 1):
@@ -60,7 +60,7 @@ for _ in loop.feed(bench.device, train.batches(bench, bench.fold.test)):
 over.set()
 thread.join()
 assert stages == {"images", "train", "evaluate"}, stages
-print(peak, sum(one.bytes for one in cache.entries()))
+print(peak, sum(one.bytes for one in cache.summaries()))
 """
 
 
