@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 import losses
 from harness import config, plan
 from harness.backbones import network
-from harness.data import listing, loading
+from harness.data import folds, listing, loading
 from harness.spec import Dataset, Experiment, Job, Trial
 from harness.training import loop
 from harness.training import trial as train
@@ -50,7 +50,7 @@ def a_trial(dataset: Dataset, **settings: object) -> Trial:
     return plan.final(asked, {})[0]
 
 
-def load(dataset: Dataset, trial: Trial) -> tuple[loading.Images, float]:
+def load(dataset: Dataset, trial: Trial) -> tuple[folds.Images, float]:
     """The images, and the seconds their first use took."""
     begun = time.perf_counter()
     progress = loading.load(dataset, trial, "")
@@ -61,8 +61,8 @@ def load(dataset: Dataset, trial: Trial) -> tuple[loading.Images, float]:
             return end.value, time.perf_counter() - begun
 
 
-def bench_of(trial: Trial, dataset: Dataset, images: loading.Images) -> tuple[loop.Bench, loop.Stage]:
-    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, loading.fold(images, dataset, "test"))
+def bench_of(trial: Trial, dataset: Dataset, images: folds.Images) -> tuple[loop.Bench, loop.Stage]:
+    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, folds.fold(images, dataset, "test"))
     assert loss is not None
     return bench, train.main_stage(bench, loss)
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from harness import config, plan
-from harness.data import listing
+from harness.data import folds, listing
 from harness.spec import Experiment, Job
 from harness.storage import Storage
 from harness.training import allocator, loop
@@ -51,7 +51,7 @@ def set_up(arguments: argparse.Namespace) -> tuple[Job, loop.Bench, loop.Stage]:
             next(loading)
     except StopIteration as end:
         images = end.value
-    bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
+    bench, loss = train.set_up(job, images, folds.fold(images, dataset, "test"))
     assert loss is not None
     stage = replace(train.main_stage(bench, loss), epochs=1)
     return job, bench, replace(stage, batches=Few(stage.batches, arguments.batches))  # type: ignore[arg-type]

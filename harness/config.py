@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.listing import READERS
+from harness.data.readers import LAYOUTS
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
@@ -39,7 +39,6 @@ CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / 
 
 DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "fold": "test", "seed": 0}
 WEIGHTS = ("hub", "package", "none")  # a protocol names no file
-LAYOUTS = ("embedded", *READERS)
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import torch
 
-from harness.data import loading
+from harness.data import folds
 from harness.spec import Dataset, Experiment, Job, Trial
 from harness.storage import Storage
 from harness.training import trial as train
@@ -80,12 +80,12 @@ def probe(job: Job) -> Cost:
     return Cost(training, evaluating, train.parameters(bench, loss), bench.model.dim)
 
 
-def noise(trial: Trial, dataset: Dataset) -> tuple[loading.Images, loading.Fold]:
+def noise(trial: Trial, dataset: Dataset) -> tuple[folds.Images, folds.Fold]:
     """128 random images in place of a dataset with as many images and classes."""
     count, side = 128, trial.resize
     pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
     sides = np.full(count, side)
     seen, held_out = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
-    images = loading.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
+    images = folds.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
     labels, held_out_labels = seen % dataset.train_classes, held_out % dataset.test_classes
-    return images, loading.Fold(seen % count, labels, held_out % count, held_out_labels)
+    return images, folds.Fold(seen % count, labels, held_out % count, held_out_labels)

@@ -272,7 +272,7 @@ class TrialWorker(tune.Trainable):
         where = {"node": platform.node(), "pid": os.getpid(), "log": log_file(), "time": time.time()}
         progress = {**asdict(event), "loss": None if math.isnan(event.loss) else event.loss} if event else None
         with contextlib.suppress(OSError):  # a full disk is for the checkpoint to complain of
-            self.storage.write_json(names.sign_of_life(trial.id), {"name": trial.name, **where, "progress": progress})
+            self.storage.write_json(names.heartbeat(trial.id), {"name": trial.name, **where, "progress": progress})
 
     def cleanup(self) -> None:
         if hasattr(self, "events"):
@@ -345,7 +345,7 @@ class Listener(tune.Callback):
         story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]
-        sign = Storage(job.storage).read_json(names.sign_of_life(job.trial.id)) or {}
+        sign = Storage(job.storage).read_json(names.heartbeat(job.trial.id)) or {}
         self.pass_on(trial, Failure(job.trial, error, story, sign.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:

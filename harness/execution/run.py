@@ -161,7 +161,7 @@ class Run:
         if isinstance(event, Result | Stopped):
             self.storage.remove(names.checkpoint(trial.id))
         if not isinstance(event, Progress):
-            self.storage.remove(names.sign_of_life(trial.id))
+            self.storage.remove(names.heartbeat(trial.id))
         if isinstance(event, Failure):
             self.failures.append(event)
         self.display.show(trial, event)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from harness import storage as store_names
 from harness.backbones import network
-from harness.data import loading, transforms
+from harness.data import folds, transforms
 from harness.data.sampler import Balanced, Shuffled
 from harness.spec import Progress, Trial
 from harness.storage import Storage
@@ -34,8 +34,8 @@ class Bench:
     trial: Trial
     device: torch.device
     model: network.Embedder | network.Pixels
-    images: loading.Images
-    fold: loading.Fold
+    images: folds.Images
+    fold: folds.Fold
 
     @property
     def amp(self) -> bool:

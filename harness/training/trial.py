@@ -17,7 +17,7 @@ import losses
 from harness import provenance
 from harness import storage as store_names
 from harness.backbones import network
-from harness.data import loading, transforms
+from harness.data import folds, loading, transforms
 from harness.data.sampler import Balanced, Shuffled
 from harness.evaluation import metrics as evaluate
 from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves
@@ -39,7 +39,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         torch.set_num_threads(job.threads)
     started = time.perf_counter()
     images = yield from prepare(job)
-    bench, loss = set_up(job, images, loading.fold(images, job.dataset, trial.fold))
+    bench, loss = set_up(job, images, folds.fold(images, job.dataset, trial.fold))
     curve: list[dict[str, float]] = []
     seconds: dict[str, float] = {}
     if loss is not None:
@@ -105,7 +105,7 @@ def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str
     return kept
 
 
-def prepare(job: Job) -> Generator[Progress, None, loading.Images]:
+def prepare(job: Job) -> Generator[Progress, None, folds.Images]:
     """The trial's images; where this node has no cache of them yet, it is built."""
     progress = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
     begun = time.perf_counter()
@@ -119,7 +119,7 @@ def prepare(job: Job) -> Generator[Progress, None, loading.Images]:
         yield Progress("images", 1, 1, done, total, math.nan, done / elapsed, left)
 
 
-def set_up(job: Job, images: loading.Images, fold: loading.Fold) -> tuple[Bench, Loss | None]:
+def set_up(job: Job, images: folds.Images, fold: folds.Fold) -> tuple[Bench, Loss | None]:
     """Network and loss of a trial; a baseline has no loss."""
     trial = job.trial
     device = torch.device(job.device or ("cuda" if torch.cuda.is_available() else "cpu"))

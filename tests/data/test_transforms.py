@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from harness import config, plan
 from harness.data import transforms
-from harness.data.loading import Images
+from harness.data.folds import Images
 from harness.spec import Experiment, Trial
 
 SQUARE = ((8, 8),) * 6  # height, width
@@ -50,7 +50,7 @@ def stored(sizes: Sequence[tuple[int, int]]) -> Images:
 
 def first(images: Images, number: int) -> Tensor:
     """The whole image as torchvision takes it, (3, h, w)."""
-    return images.one(number).permute(2, 0, 1)
+    return images.image(number).permute(2, 0, 1)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -93,7 +93,7 @@ def connected(cluster: RayCluster, storage: Path, **options: Any) -> contextlib.
 
 
 def pid_of(trial: Trial, storage: Path) -> int:
-    sign = Storage(str(storage)).read_json(names.sign_of_life(trial.id))
+    sign = Storage(str(storage)).read_json(names.heartbeat(trial.id))
     assert sign is not None
     return int(sign["pid"])
 

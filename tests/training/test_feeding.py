@@ -24,7 +24,7 @@ import resource, sys, threading
 from dataclasses import replace
 from pathlib import Path
 
-from harness.data import cache, loading, listing
+from harness.data import cache, folds, listing, loading
 from harness import config, plan
 from harness.training import loop, trial as train
 from harness.spec import Experiment, Job
@@ -50,8 +50,8 @@ job = Job(plan.final(asked, {})[0], dataset, storage, threads=1)
 thread = threading.Thread(target=sample)
 thread.start()
 stages = {progress.stage for progress in train.run(job)}
-(images,) = loading._loaded.values()
-bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
+images = loading.load_now(dataset, job.trial)
+bench, loss = train.set_up(job, images, folds.fold(images, dataset, "test"))
 bench.trial = replace(job.trial, crop=128)
 for _ in loop.load(bench, train.main_stage(bench, loss), 1):
     pass
@@ -60,7 +60,7 @@ for _ in loop.feed(bench.device, train.batches(bench, bench.fold.test)):
 over.set()
 thread.join()
 assert stages == {"images", "train", "evaluate"}, stages
-print(peak, sum(one.bytes for one in cache.entries()))
+print(peak, sum(one.bytes for one in cache.summaries()))
 """
 
 
