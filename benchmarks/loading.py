@@ -28,8 +28,7 @@ from harness import config, plan
 from harness.backbones import network
 from harness.data import listing, loading
 from harness.spec import Dataset, Experiment, Job, Trial
-from harness.training import loop
-from harness.training import trial as train
+from harness.training import feeding, optimizers, setup
 
 WORKERS = 2
 ROUNDS = 3
@@ -61,16 +60,16 @@ def load(dataset: Dataset, trial: Trial) -> tuple[loading.Images, float]:
             return end.value, time.perf_counter() - begun
 
 
-def bench_of(trial: Trial, dataset: Dataset, images: loading.Images) -> tuple[loop.Bench, loop.Stage]:
-    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, loading.fold(images, dataset, "test"))
+def bench_of(trial: Trial, dataset: Dataset, images: loading.Images) -> tuple[setup.Bench, setup.Stage]:
+    bench, loss = setup.set_up(Job(trial, dataset, "", device="cpu"), images, loading.fold(images, dataset, "test"))
     assert loss is not None
-    return bench, train.main_stage(bench, loss)
+    return bench, setup.main_stage(bench, loss)
 
 
-def ours(bench: loop.Bench, stage: loop.Stage, count: int, epoch: int) -> float:
+def ours(bench: setup.Bench, stage: setup.Stage, count: int, epoch: int) -> float:
     """Images per second."""
     seen, begun = 0, time.perf_counter()
-    for batch, _ in loop.load(bench, stage, epoch):
+    for batch, _ in feeding.load(bench, stage, epoch):
         seen += len(batch)
         if seen >= count:
             break
@@ -91,12 +90,12 @@ def theirs(trial: Trial, folder: Path, count: int) -> float:
     return seen / (time.perf_counter() - begun)
 
 
-def waiting(bench: loop.Bench, stage: loop.Stage, steps: int) -> float:
+def waiting(bench: setup.Bench, stage: setup.Stage, steps: int) -> float:
     """The share of a training step spent on getting its batch."""
-    optimizer = loop.make_optimizer(bench, stage)
+    optimizer = optimizers.make_optimizer(bench, stage)
     bench.model.train()
     fetching = computing = 0.0
-    batches = loop.load(bench, stage, 1)
+    batches = feeding.load(bench, stage, 1)
     for step in range(steps + 1):
         begun = time.perf_counter()
         batch, labels = next(batches)
@@ -143,7 +142,7 @@ def measure(folder: Path, count: int, steps: int) -> None:
             print(f"  waiting for data: {share:.2%} of a step of {backbone(bench)}  (aim: under {WAITING:.0%})")
 
 
-def backbone(bench: loop.Bench) -> str:
+def backbone(bench: setup.Bench) -> str:
     assert isinstance(bench.model, network.Embedder)
     return f"{bench.trial.backbone} with {losses.get(bench.trial.loss).title} at {bench.trial.crop} px"
 

@@ -28,7 +28,7 @@ from harness import config, plan
 from harness.data import listing
 from harness.spec import Experiment, Job
 from harness.storage import Storage
-from harness.training import allocator, loop
+from harness.training import allocator, checkpoint, feeding, loop, measuring, optimizers, setup
 from harness.training import trial as train
 
 ROUNDS = 9
@@ -38,7 +38,7 @@ AIM = 0.03
 Batches = list[tuple[Tensor, Tensor]]
 
 
-def set_up(arguments: argparse.Namespace) -> tuple[Job, loop.Bench, loop.Stage]:
+def set_up(arguments: argparse.Namespace) -> tuple[Job, setup.Bench, setup.Stage]:
     """A final run of the Group Loss, its epoch cut to so many batches."""
     root = Path(arguments.data_root).absolute()
     dataset = listing.identify(config.dataset(arguments.dataset), root)
@@ -51,9 +51,9 @@ def set_up(arguments: argparse.Namespace) -> tuple[Job, loop.Bench, loop.Stage]:
             next(loading)
     except StopIteration as end:
         images = end.value
-    bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
+    bench, loss = setup.set_up(job, images, loading.fold(images, dataset, "test"))
     assert loss is not None
-    stage = replace(train.main_stage(bench, loss), epochs=1)
+    stage = replace(setup.main_stage(bench, loss), epochs=1)
     return job, bench, replace(stage, batches=Few(stage.batches, arguments.batches))  # type: ignore[arg-type]
 
 
@@ -71,13 +71,13 @@ class Few:
             yield batch
 
 
-def ours(bench: loop.Bench, stage: loop.Stage, storage: Storage) -> None:
-    for _ in loop.fit(bench, stage, storage, loop.Checkpoint()):
+def ours(bench: setup.Bench, stage: setup.Stage, storage: Storage) -> None:
+    for _ in loop.fit(bench, stage, storage, checkpoint.Checkpoint()):
         pass
 
 
-def bare(bench: loop.Bench, stage: loop.Stage, batches: Batches) -> None:
-    model, loss, optimizer = bench.model, stage.loss, loop.make_optimizer(bench, stage)
+def bare(bench: setup.Bench, stage: setup.Stage, batches: Batches) -> None:
+    model, loss, optimizer = bench.model, stage.loss, optimizers.make_optimizer(bench, stage)
     model.train()
     loss.train()
     for images, labels in batches:
@@ -86,7 +86,7 @@ def bare(bench: loop.Bench, stage: loop.Stage, batches: Batches) -> None:
         optimizer.step()
 
 
-def parts(bench: loop.Bench, stage: loop.Stage) -> dict[str, float]:
+def parts(bench: setup.Bench, stage: setup.Stage) -> dict[str, float]:
     """Seconds of each part of an epoch's steps."""
     spent: dict[str, float] = defaultdict(float)
 
@@ -98,10 +98,10 @@ def parts(bench: loop.Bench, stage: loop.Stage) -> dict[str, float]:
             torch.cuda.synchronize()
         spent[name] += time.perf_counter() - begun
 
-    model, loss, optimizer = bench.model, stage.loss, loop.make_optimizer(bench, stage)
+    model, loss, optimizer = bench.model, stage.loss, optimizers.make_optimizer(bench, stage)
     model.train()
     loss.train()
-    coming = loop.load(bench, stage, 1)
+    coming = feeding.load(bench, stage, 1)
     while True:
         with timed("data"):
             batch = next(coming, None)
@@ -125,10 +125,10 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def embed(bench: loop.Bench, count: int) -> float:
+def embed(bench: setup.Bench, count: int) -> float:
     """Seconds to embed all held-out images, from so many of them."""
     few = bench.fold.test[:count]
-    return seconds(lambda: list(train.embed_images(bench, few))) * len(bench.fold.test) / len(few)
+    return seconds(lambda: list(measuring.embed_images(bench, few))) * len(bench.fold.test) / len(few)
 
 
 def in_process(arguments: argparse.Namespace, keep: bool, batches: int = 8) -> tuple[float, float]:
@@ -142,7 +142,7 @@ def stepped(arguments: argparse.Namespace, keep: bool, count: int) -> tuple[floa
         allocator.keep_freed = lambda: False
     torch.set_num_threads(arguments.threads)
     _, bench, stage = set_up(arguments)
-    kept = [batch for _, batch in zip(range(count), loop.load(bench, stage, 1), strict=False)]
+    kept = [batch for _, batch in zip(range(count), feeding.load(bench, stage, 1), strict=False)]
     bare(bench, stage, kept[:3])  # warm
     return seconds(lambda: bare(bench, stage, kept)), min(embed(bench, 512) for _ in range(2))
 
@@ -156,7 +156,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     job, bench, stage = set_up(arguments)
-    kept: Batches = list(loop.load(bench, stage, 1))
+    kept: Batches = list(feeding.load(bench, stage, 1))
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(folder)
         ours(bench, stage, storage)  # warm
@@ -165,7 +165,9 @@ def main() -> None:
             (seconds(lambda: ours(bench, stage, storage)), seconds(lambda: bare(bench, stage, kept)))
             for _ in range(ROUNDS)
         ]
-        saving = seconds(lambda: loop.Checkpoint(state={"model": bench.model.state_dict()}).write(storage, bench.trial))
+        saving = seconds(
+            lambda: checkpoint.Checkpoint(state={"model": bench.model.state_dict()}).write(storage, bench.trial)
+        )
     plain = statistics.median(bare for _, bare in taken)
     ratios = sorted(mine / bare for mine, bare in taken)
     images = sum(len(labels) for _, labels in kept)
@@ -184,7 +186,7 @@ def main() -> None:
     embedding = min(embed(bench, 1024) for _ in range(2))  # the first one warms up
     generator = torch.Generator().manual_seed(0)
     whole = torch.nn.functional.normalize(torch.randn(len(bench.fold.test), bench.model.dim, generator=generator))
-    scoring = seconds(lambda: train.score(bench, whole, job.dataset.recall_at))
+    scoring = seconds(lambda: measuring.score(bench, whole, job.dataset.recall_at))
     evaluation, epoch = embedding + scoring, total * len(bench.fold.train) / images
     print(f"  an evaluation: embedding {embedding / evaluation:.1%}, metrics {scoring / evaluation:.1%}")
     print(f"  an evaluation takes {evaluation / epoch:.0%} of an epoch of training")

@@ -23,6 +23,7 @@ from torch import Tensor
 WORTH = 1e-3  # a sweep that lowers the inertia by less than this share is the last
 NEAR = 8  # clusters that a short sweep compares a point with
 SHORT = 8  # short sweeps at most between two whole ones
+KMEANS_SEED = 0  # part of the NMI recipe: the same for every trial
 BLOCK = 2**22  # entries of a block of products at once: 16 MB
 
 

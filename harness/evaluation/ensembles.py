@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from harness.evaluation import metrics as evaluate
-from harness.evaluation.clustering import RECIPES
+from harness.evaluation.clustering import KMEANS_SEED, RECIPES
 from harness.spec import Result, UserError
 from harness.storage import Storage
-from harness.training import trial as train
 
 
 def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
@@ -26,7 +25,7 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
     labels = loaded[0]["labels"]
     subsets = list(combinations([one["embeddings"] for one in loaded], size))
     queries = loaded[0].get("queries")
-    found = [evaluate.metrics(join(subset), labels, ks, train.KMEANS_SEED, queries) for subset in subsets]
+    found = [evaluate.metrics(join(subset), labels, ks, KMEANS_SEED, queries) for subset in subsets]
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
     return Result(
@@ -34,7 +33,7 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
         title=first.title,
         cite=first.cite,
         metrics={name: sum(one[name] for one in found) / len(found) for name in found[0]},
-        conventions={**first.conventions, "NMI": f"{evaluate.OURS}, seed {train.KMEANS_SEED}", "ensemble": how},
+        conventions={**first.conventions, "NMI": f"{evaluate.OURS}, seed {KMEANS_SEED}", "ensemble": how},
         curve=(),
         seconds={"evaluate": (spent := round(time.perf_counter() - begun, 3)), "total": spent},
         parameters=size * first.parameters,
@@ -53,12 +52,12 @@ def measure_again(one: Result, recipe: str, storage: Storage) -> Result:
     loaded = load(one, storage)
     ks = tuple(int(name[2:]) for name in one.metrics if name.startswith("R@"))
     how = RECIPES[recipe]
-    found = evaluate.metrics(loaded["embeddings"], loaded["labels"], ks, train.KMEANS_SEED, loaded.get("queries"), how)
+    found = evaluate.metrics(loaded["embeddings"], loaded["labels"], ks, KMEANS_SEED, loaded.get("queries"), how)
     spent = round(time.perf_counter() - begun, 3)
     return replace(
         one,
         metrics=found,
-        conventions={**one.conventions, "NMI": f"{how}, seed {train.KMEANS_SEED}"},
+        conventions={**one.conventions, "NMI": f"{how}, seed {KMEANS_SEED}"},
         curve=(),
         seconds={"evaluate": spent, "total": spent},
         artifacts={},

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.training import loop
+from harness.training import feeding
 
 # Builds the cache, trains an epoch and evaluates, on small crops, then loads it all again as large as it is. Tells the
 # largest resident memory on the way, without the pages of mapped files, which the system drops when it needs the room,
@@ -26,7 +26,8 @@ from pathlib import Path
 
 from harness.data import cache, loading, listing
 from harness import config, plan
-from harness.training import loop, trial as train
+from harness.training import feeding, measuring, setup
+from harness.training import trial as train
 from harness.spec import Experiment, Job
 
 folder, storage = sys.argv[1:]
@@ -38,7 +39,7 @@ def sample():
         _, resident, mapped, *_ = map(int, Path("/proc/self/statm").read_text().split())
         peak = max(peak, (resident - mapped) * resource.getpagesize())
 
-train.EMBED_BATCH = 32  # as large in evaluation as in training
+measuring.EMBED_BATCH = 32  # as large in evaluation as in training
 
 dataset = listing.identify(config.dataset(folder), Path())
 settings = {
@@ -51,11 +52,11 @@ thread = threading.Thread(target=sample)
 thread.start()
 stages = {progress.stage for progress in train.run(job)}
 (images,) = loading._loaded.values()
-bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
+bench, loss = setup.set_up(job, images, loading.fold(images, dataset, "test"))
 bench.trial = replace(job.trial, crop=128)
-for _ in loop.load(bench, train.main_stage(bench, loss), 1):
+for _ in feeding.load(bench, setup.main_stage(bench, loss), 1):
     pass
-for _ in loop.feed(bench.device, train.batches(bench, bench.fold.test)):
+for _ in feeding.feed(bench.device, measuring.batches(bench, bench.fold.test)):
     pass
 over.set()
 thread.join()
@@ -88,14 +89,14 @@ def test_items_come_in_order_from_another_thread(depth: int) -> None:
             makers.add(threading.current_thread())
             yield item
 
-    assert list(loop.prefetch(items(), depth)) == list(range(100))
+    assert list(feeding.prefetch(items(), depth)) == list(range(100))
     assert len(makers) == 1
     assert not makers & before
     assert alive() <= before
 
 
 def test_nothing_in_is_nothing_out() -> None:
-    assert list(loop.prefetch(iter(()))) == []
+    assert list(feeding.prefetch(iter(()))) == []
 
 
 @pytest.mark.parametrize("error", [ValueError("a broken batch"), KeyboardInterrupt("enough")])
@@ -108,7 +109,7 @@ def test_what_is_raised_while_preparing_is_raised_to_the_consumer_after_the_item
         yield from (1, 2, 3)
         raise error
 
-    made = loop.prefetch(items())
+    made = feeding.prefetch(items())
     assert [next(made), next(made), next(made)] == [1, 2, 3]
     with pytest.raises(type(error), match=str(error)) as raised:
         next(made)
@@ -118,7 +119,7 @@ def test_what_is_raised_while_preparing_is_raised_to_the_consumer_after_the_item
 
 def test_closed_early_it_stops_its_thread() -> None:
     before = alive()
-    items = loop.prefetch(itertools.count())
+    items = feeding.prefetch(itertools.count())
     assert [next(items), next(items)] == [0, 1]
     assert len(alive() - before) == 1
     items.close()  # type: ignore[attr-defined]
@@ -129,7 +130,7 @@ def test_a_consumer_that_fails_stops_the_thread_too() -> None:
     before = alive()
 
     def consume() -> None:
-        for item in loop.prefetch(itertools.count()):
+        for item in feeding.prefetch(itertools.count()):
             if item == 3:
                 raise RuntimeError("the network failed")
 
@@ -147,7 +148,7 @@ def test_while_one_item_is_used_depth_wait_and_one_more_is_in_hand(depth: int) -
             begun.append(item)
             yield item
 
-    ahead = loop.prefetch(items(), depth)
+    ahead = feeding.prefetch(items(), depth)
     for used in range(1, 4):
         next(ahead)
         until(lambda used=used: len(begun) == used + depth + 1)
@@ -177,7 +178,7 @@ def check_fed(fed: list[tuple[Tensor, Tensor]], given: list[tuple[Tensor, Tensor
 def test_batches_are_floats_from_0_to_1_channels_last_with_their_labels() -> None:
     before = alive()
     fed = []
-    for images, labels in loop.feed(torch.device("cpu"), iter(batches())):
+    for images, labels in feeding.feed(torch.device("cpu"), iter(batches())):
         fed.append((images, labels))
         assert alive() <= before  # a CPU prepares its batches itself
     check_fed(fed, batches())
@@ -185,7 +186,7 @@ def test_batches_are_floats_from_0_to_1_channels_last_with_their_labels() -> Non
 
 def test_batches_that_are_floats_already_are_only_laid_out() -> None:
     given = torch.rand(2, 3, 5, 5)
-    ((images, _),) = loop.feed(torch.device("cpu"), iter([(given, torch.arange(2))]))
+    ((images, _),) = feeding.feed(torch.device("cpu"), iter([(given, torch.arange(2))]))
     assert torch.equal(images, given)
     assert images.is_contiguous(memory_format=torch.channels_last)
 
@@ -207,7 +208,7 @@ def test_for_a_gpu_another_thread_pins_the_batches_before_they_are_copied(monkey
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.Tensor, "to", to)
-    fed = list(loop.feed(torch.device("cuda"), iter(batches())))
+    fed = list(feeding.feed(torch.device("cuda"), iter(batches())))
     monkeypatch.undo()
     check_fed(fed, batches())
     assert [id(tensor) for tensor in copied] == [id(tensor) for tensor in pinned]
@@ -216,7 +217,7 @@ def test_for_a_gpu_another_thread_pins_the_batches_before_they_are_copied(monkey
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_gpu_is_fed_the_same_as_a_cpu() -> None:
-    fed = list(loop.feed(torch.device("cuda"), iter(batches())))
+    fed = list(feeding.feed(torch.device("cuda"), iter(batches())))
     assert all(images.is_cuda and labels.is_cuda for images, labels in fed)
     check_fed(fed, batches())
 

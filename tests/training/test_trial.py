@@ -19,11 +19,11 @@ from harness.execution import estimate
 from harness.execution.local import execute
 from harness.spec import Dataset, Event, Experiment, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
-from harness.training import allocator, loop
+from harness.training import allocator, loop, measuring, optimizers, pretraining, setup
 from harness.training import trial as train
 from losses.base import Loss
 
-MEASURE = train.measure
+MEASURE = measuring.measure
 FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
 
 
@@ -37,9 +37,9 @@ def blobs() -> Dataset:
     return listing.identify(config.dataset("blobs"), Path())
 
 
-def set_up(one: Trial) -> tuple[loop.Bench, Any]:
+def set_up(one: Trial) -> tuple[setup.Bench, Any]:
     images = loading.embedded(blobs())
-    return train.set_up(Job(one, blobs(), ""), images, loading.fold(images, blobs(), one.fold))
+    return setup.set_up(Job(one, blobs(), ""), images, loading.fold(images, blobs(), one.fold))
 
 
 def run(one: Trial, artifacts: Path, **options: Any) -> tuple[Result, list[Progress]]:
@@ -211,19 +211,19 @@ def test_shared_pretraining_gives_the_same_bits_as_ones_own(small: Path, tmp_pat
 
 
 def test_pretraining_is_its_own_for_another_seed_fold_or_network_and_shared_across_knobs(small: Path) -> None:
-    key = train.pretraining_key(trial(pretrain_epochs=1))
+    key = pretraining.pretraining_key(trial(pretrain_epochs=1))
     for change in ({"seed": 1}, {"fold": "val0"}, {"dim": 4}, {"pretrain_lr": 0.1}, {"pretrain_epochs": 2}):
-        assert train.pretraining_key(trial(**{"pretrain_epochs": 1, **change})) != key
+        assert pretraining.pretraining_key(trial(**{"pretrain_epochs": 1, **change})) != key
     for change in ({"lr": 0.5}, {"weight_decay": 0.5}, {"epochs": 9}, {"augment": "drawings"}):
-        assert train.pretraining_key(trial(pretrain_epochs=1, **change)) == key
-    assert train.pretraining_key(trial("group", pretrain_epochs=1)) == key
+        assert pretraining.pretraining_key(trial(pretrain_epochs=1, **change)) == key
+    assert pretraining.pretraining_key(trial("group", pretrain_epochs=1)) == key
 
 
 @pytest.mark.parametrize(("loss", "handed"), [("group", True), ("normalized_softmax", True), ("proxy_nca", False)])
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     one = trial(loss, pretrain_epochs=1)
     bench, module = set_up(one)
-    list(train.pretrain(bench, module, Storage(str(tmp_path)), loop.Checkpoint()))
+    list(pretraining.pretrain(bench, module, Storage(str(tmp_path)), loop.Checkpoint()))
     (file,) = (tmp_path / "pretrained").glob("*.safetensors")
     stored = load_file(file)
     assert torch.equal(bench.model.head.weight, stored["model.head.weight"])
@@ -238,7 +238,7 @@ def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: P
 
 def rates(one: Trial) -> list[float]:
     bench, loss = set_up(one)
-    return [group["lr"] for group in loop.parameter_groups(bench, train.main_stage(bench, loss))]
+    return [group["lr"] for group in optimizers.parameter_groups(bench, setup.main_stage(bench, loss))]
 
 
 def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_loss_may_keep_weight_decay_off_what_it_owns(small: Path) -> None:
     """The margin loss's beta is a distance: decayed, it would sink where there is nothing to learn."""
     for name, decays in (("margin", False), ("proxy_nca", True)):
         bench, loss = set_up(trial(name, weight_decay=0.5))
-        *network, owned = loop.parameter_groups(bench, train.main_stage(bench, loss))
+        *network, owned = optimizers.parameter_groups(bench, setup.main_stage(bench, loss))
         assert all(group["weight_decay"] == 0.5 for group in network)
         assert owned["weight_decay"] == (0.5 if decays else 0.0)
 
@@ -260,9 +260,9 @@ def test_a_loss_may_keep_weight_decay_off_what_it_owns(small: Path) -> None:
 def schedule(one: Trial) -> list[float]:
     """The trunk's learning rate at each step of each epoch."""
     bench, loss = set_up(one)
-    stage = train.main_stage(bench, loss)
-    optimizer = torch.optim.Adam(loop.parameter_groups(bench, stage))
-    scheduler = loop.make_scheduler(optimizer, stage)
+    stage = setup.main_stage(bench, loss)
+    optimizer = torch.optim.Adam(optimizers.parameter_groups(bench, stage))
+    scheduler = optimizers.make_scheduler(optimizer, stage)
     seen = []
     for _ in range(stage.epochs * len(stage.batches)):
         seen.append(optimizer.param_groups[0]["lr"])
@@ -307,7 +307,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
         found = yield from MEASURE(*arguments)
         return {**found, "R@1": next(rest)}
 
-    monkeypatch.setattr(train, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
 
 
 def kept_states(one: Trial, folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -337,7 +337,7 @@ def test_best_test_records_what_it_chose_on_and_last_looks_at_nothing(
     scripted(monkeypatch, [0.1, 0.6])
     chosen, _ = run(trial(epochs=2, checkpoint="best-test"), tmp_path)
     assert [row["R@1"] for row in chosen.curve] == [0.1, 0.6]
-    monkeypatch.setattr(train, "measure", lambda *_: pytest.fail("looked at the held-out classes"))
+    monkeypatch.setattr(measuring, "measure", lambda *_: pytest.fail("looked at the held-out classes"))
     last, _ = run(trial(epochs=2), tmp_path)
     assert all("R@1" not in row for row in last.curve)
 
@@ -347,7 +347,7 @@ def test_reloads_go_on_from_the_best_network(small: Path, tmp_path: Path, monkey
     began: list[dict[str, torch.Tensor]] = []
     real = loop.load
 
-    def spy(bench: loop.Bench, *more: Any) -> Any:
+    def spy(bench: setup.Bench, *more: Any) -> Any:
         began.append({name: value.clone() for name, value in bench.model.state_dict().items()})
         return real(bench, *more)
 
@@ -430,7 +430,7 @@ def test_curves_hold_recall_of_the_held_out_and_of_the_training_images(small: Pa
     fold, last = bench.fold, result.curve[-1]
     for name, images, labels in (("R@1", fold.test, fold.test_labels), ("train R@1", fold.train, fold.train_labels)):
         batch = transforms.to_float(transforms.plain(bench.images, images, one))
-        assert last[name] == pytest.approx(nearest_is_right(train.embed(bench, batch), labels))
+        assert last[name] == pytest.approx(nearest_is_right(measuring.embed(bench, batch), labels))
     assert last["R@1"] == result.metrics["R@1"]
     assert last["R@1"] != last["train R@1"]  # else the comparison shows little
     assert len({row["train R@1"] for row in result.curve}) > 1
@@ -487,7 +487,7 @@ def test_a_curve_has_no_holes_whatever_it_began_with(small: Path, tmp_path: Path
 )
 def test_the_optimizer_is_the_trials(small: Path, name: str, kind: type, has: dict[str, Any]) -> None:
     bench, loss = set_up(trial(optimizer=name, weight_decay=0.5))
-    made = loop.make_optimizer(bench, train.main_stage(bench, loss))
+    made = optimizers.make_optimizer(bench, setup.main_stage(bench, loss))
     assert type(made) is kind
     assert all(group["weight_decay"] == 0.5 and has.items() <= group.items() for group in made.param_groups)
 
@@ -548,10 +548,10 @@ def test_packaged_weights_load_strictly_and_see_what_the_network_was_trained_to_
 
 def test_packaged_weights_are_those_of_the_trial() -> None:
     asked = Experiment(config.dataset("emoji"), config.protocol("quick"), ())
-    _, network = plan.baselines(asked)
-    first, second = network.create(network), network.create(network)
+    _, untrained = plan.baselines(asked)
+    first, second = network.create(untrained), network.create(untrained)
     assert torch.equal(first.trunk.conv_stem.weight, second.trunk.conv_stem.weight)
-    scratch = network.create(dataclasses.replace(network, weights="none"))
+    scratch = network.create(dataclasses.replace(untrained, weights="none"))
     assert not torch.equal(first.trunk.conv_stem.weight, scratch.trunk.conv_stem.weight)
 
 
