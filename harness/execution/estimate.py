@@ -68,20 +68,20 @@ class Cost:
 def probe(job: Job) -> Cost:
     """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
     images, fold = noise(job.trial, job.dataset)
-    bench, loss = set_up(job, images, fold)
+    setup, loss = set_up(job, images, fold)
     training = 0.0
     if loss is not None:
-        stage = replace(main_stage(bench, loss), epochs=1)
+        stage = replace(main_stage(setup, loss), epochs=1)
         with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
+            *_, last = islice(fit(setup, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
-    bench.model.eval()
+    setup.model.eval()
     for _ in range(2):  # the first one warms up
         begun = time.perf_counter()
-        for batch, _labels in feed(bench.device, batches(bench, fold.test[:128])):
-            embed(bench, batch)
+        for batch, _labels in feed(setup.device, batches(setup, fold.test[:128])):
+            embed(setup, batch)
         evaluating = (time.perf_counter() - begun) / 128
-    return Cost(training, evaluating, parameters(bench, loss), bench.model.dim)
+    return Cost(training, evaluating, parameters(setup, loss), setup.model.dim)
 
 
 def noise(trial: Trial, dataset: Dataset) -> tuple[loading.Images, loading.Fold]:

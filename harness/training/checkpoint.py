@@ -1,4 +1,4 @@
-"""A trial at the end of an epoch, stored so that it can go on from there."""
+"""A trial at the end of an epoch, stored so that it can continue from there."""
 
 import dataclasses
 import io
@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from harness import storage as store_names
 from harness.spec import Trial
 from harness.storage import Storage
+from harness.storage import checkpoint as file_name
 
 
 @dataclass
 class Checkpoint:
-    """A trial at the end of an epoch. What is random in an epoch follows from its number, so no generator's state is
-    part of it."""
+    """A stage at the end of an epoch. An epoch's random draws follow from its number, so no generator's state is
+    stored."""
 
     stage: str = ""
     epoch: int = 0
@@ -26,11 +26,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, storage: Storage, trial: Trial) -> "Checkpoint":
-        """The stored one, or a blank one."""
-        content = storage.read(store_names.checkpoint(trial.id))
-        return cls(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)) if content else cls()
+        """The stored checkpoint, or an empty one."""
+        content = storage.read(file_name(trial.id))
+        if not content:
+            return cls()
+        return cls(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
 
     def write(self, storage: Storage, trial: Trial) -> None:
         buffer = io.BytesIO()
         torch.save(vars(self), buffer)
-        storage.write(store_names.checkpoint(trial.id), buffer.getvalue())
+        storage.write(file_name(trial.id), buffer.getvalue())

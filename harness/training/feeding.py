@@ -1,4 +1,4 @@
-"""Batches on their way to the network."""
+"""Batches on their way to the network: augmented, as floats, on the device."""
 
 import queue
 import threading
@@ -9,31 +9,31 @@ import torch
 from torch import Tensor
 
 from harness.data import transforms
-from harness.training.setup import Bench, Stage, seed
+from harness.training.setup import Stage, TrialSetup, seed
 
 Item = TypeVar("Item")
 
 
-def load(bench: Bench, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one epoch, augmented, on the device."""
-    trial, fold = bench.trial, bench.fold
+def load(setup: TrialSetup, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images and labels of each batch of one epoch, augmented, on the device."""
+    return feed(setup.device, augmented(setup, stage, epoch))
+
+
+def augmented(setup: TrialSetup, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    trial, fold = setup.trial, setup.fold
     order = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:batches"))
     looks = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:augment"))
-    return feed(
-        bench.device,
-        (
-            (
-                transforms.augmented(bench.images, fold.train[chosen], trial, stage.augment, looks),
-                fold.train_labels[chosen],
-            )
-            for chosen in stage.batches.epoch(order)
-        ),
-    )
+    for indices in stage.batches.epoch(order):
+        images = transforms.augmented(setup.images, fold.train[indices], trial, stage.augment, looks)
+        yield images, fold.train_labels[indices]
 
 
 def feed(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches on the device, images as floats in 0..1, channels last. For a GPU they are prepared in pinned memory by a
-    thread of their own, while it computes; a CPU has better things to do."""
+    """Batches on the device, images as floats in 0..1, channels last.
+
+    For a GPU, another thread prepares them in pinned memory while the GPU computes. On a CPU, they are prepared in the
+    training thread.
+    """
     if device.type == "cuda":
         batches = prefetch((images.pin_memory(), labels.pin_memory()) for images, labels in batches)
     for images, labels in batches:
@@ -42,7 +42,8 @@ def feed(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iter
 
 
 def prefetch(items: Iterator[Item], depth: int = 2) -> Iterator[Item]:
-    """The same items, made by a thread: `depth` wait while one more is made. What it raises is raised here."""
+    """The same items, made by another thread: `depth` of them wait while the next is made. An exception of that thread
+    is raised here."""
     ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
     over = threading.Event()
 

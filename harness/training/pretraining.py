@@ -1,6 +1,5 @@
-"""Classification before the loss, shared by every loss."""
+"""Classification before the loss: trained once per network, data and seed, then shared by every loss."""
 
-import dataclasses
 import hashlib
 import json
 import time
@@ -8,8 +7,7 @@ from collections.abc import Generator
 
 import safetensors.torch
 import torch
-from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 import losses
 from harness.data.sampler import Shuffled
@@ -17,53 +15,88 @@ from harness.spec import Progress, Trial
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
 from harness.training.loop import fit
-from harness.training.setup import Bench, Stage, seed
+from harness.training.setup import Stage, TrialSetup, seed
 from losses.base import Loss
 
-
-def pretrain(bench: Bench, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
-    """Classification before the loss: once for a backbone, data and seed, then shared by every loss. Returns seconds.
-
-    The classifier's weights are handed on where the loss has one of the same shape. No augmentation, a constant
-    learning rate and no weight decay: a search over weight decay must not retrain it.
-    """
-    trial, model = bench.trial, bench.model
-    begun = time.perf_counter()
-    name = f"pretrained/{pretraining_key(trial)}.safetensors"
-    with storage.lock(name):
-        content = storage.read(name)
-        if content is None:
-            torch.manual_seed(seed(trial, "pretrain"))  # whatever the loss has drawn before
-            softmax = losses.get("softmax")(bench.fold.train_classes, model.dim).to(bench.device)
-            stage = Stage(
-                name="pretrain",
-                loss=softmax,
-                batches=Shuffled(len(bench.fold.train), trial.pretrain_batch),
-                epochs=trial.pretrain_epochs,
-                lr=trial.pretrain_lr,
-                weight_decay=0.0,
-                augment="none",
-                eps=trial.pretrain_eps,
-            )
-            yield from fit(bench, stage, storage, resumed)
-            state = nn.ModuleDict({"model": model, "loss": softmax}).state_dict()
-            content = save({key: value.contiguous().cpu() for key, value in state.items()})
-            storage.write(name, content)
-    state = safetensors.torch.load(content)
-    model.load_state_dict({key[6:]: value for key, value in state.items() if key.startswith("model.")})
-    own = loss.state_dict()
-    handed = {key[5:]: value for key, value in state.items() if key.startswith("loss.classifier.")}
-    handed = {key: value for key, value in handed.items() if key in own and own[key].shape == value.shape}
-    loss.load_state_dict({**own, **handed})
-    return time.perf_counter() - begun
+# Fields of a trial on which pre-training does not depend, so that trials that differ in them share it. A field that is
+# not listed counts: forgetting one here costs time, never a wrong result.
+NOT_OF_PRETRAINING = frozenset(
+    {
+        "protocol",
+        "loss",
+        "loss_version",
+        "knobs",
+        "augment",
+        "crop_scale",
+        "classes_per_batch",
+        "samples_per_class",
+        "epochs",
+        "lr",
+        "weight_decay",
+        "schedule",
+        "drops",
+        "checkpoint",
+    }
+)
 
 
 def pretraining_key(trial: Trial) -> str:
-    """A hash of all that pre-training depends on, and of nothing else."""
-    shared = (
-        *("dataset", "dataset_version", "fingerprint", "fold", "seed", "backbone", "weights", "dim", "pooling"),
-        *("layer_norm", "freeze_bn", "resize", "aspect", "crop", "head_lr_factor", "optimizer", "precision"),
-        *("pretrain_epochs", "pretrain_lr", "pretrain_eps", "pretrain_batch"),
-    )
-    values = {name: value for name, value in dataclasses.asdict(trial).items() if name in shared}
+    """A hash of all that pre-training depends on. It only names a file that is made again where it is missing."""
+    values = {name: value for name, value in trial.to_json().items() if name not in NOT_OF_PRETRAINING}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def pretrain(setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
+    """Set network and classifier to their pre-trained weights, trained here unless they are stored. Returns seconds.
+
+    The classifier's weights are handed on to a loss that has a classifier of the same shape.
+    """
+    begun = time.perf_counter()
+    name = f"pretrained/{pretraining_key(setup.trial)}.safetensors"
+    with storage.lock(name):
+        content = storage.read(name)
+        if content is None:
+            content = yield from train_classifier(setup, storage, resumed)
+            storage.write(name, content)
+    state = safetensors.torch.load(content)
+    setup.model.load_state_dict(under("model.", state))
+    own = loss.state_dict()
+    classifier = {
+        key: value
+        for key, value in under("loss.", state).items()
+        if key.startswith("classifier.") and key in own and own[key].shape == value.shape
+    }
+    loss.load_state_dict({**own, **classifier})
+    return time.perf_counter() - begun
+
+
+def train_classifier(setup: TrialSetup, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, bytes]:
+    """The weights of network and classifier after pre-training, as a safetensors file."""
+    torch.manual_seed(seed(setup.trial, "pretrain"))  # independent of what the loss has drawn before
+    softmax = losses.get("softmax")(setup.fold.train_classes, setup.model.dim).to(setup.device)
+    yield from fit(setup, pretraining_stage(setup, softmax), storage, resumed)
+    state = nn.ModuleDict({"model": setup.model, "loss": softmax}).state_dict()
+    return safetensors.torch.save({key: value.contiguous().cpu() for key, value in state.items()})
+
+
+def pretraining_stage(setup: TrialSetup, softmax: Loss) -> Stage:
+    """No augmentation, a constant learning rate and no weight decay: a search over them must not pre-train again."""
+    trial = setup.trial
+    return Stage(
+        name="pretrain",
+        loss=softmax,
+        batches=Shuffled(len(setup.fold.train), trial.pretrain_batch),
+        epochs=trial.pretrain_epochs,
+        optimizer=trial.optimizer,
+        lr=trial.pretrain_lr,
+        head_lr=trial.pretrain_lr * trial.head_lr_factor,
+        weight_decay=0.0,
+        augment="none",
+        precision=trial.precision,
+        eps=trial.pretrain_eps,
+    )
+
+
+def under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with the prefix, by the rest of their names."""
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}

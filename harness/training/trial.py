@@ -1,95 +1,124 @@
-"""One trial from its description to its Result: a generator of Progress. Knows no Ray, prints nothing."""
+"""One trial, from its description to its Result: a generator of Progress that knows no Ray and prints nothing."""
 
 import math
 import time
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeVar
 
+import safetensors.torch
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from harness import provenance
-from harness import storage as store_names
 from harness.backbones import network
 from harness.data import loading
-from harness.evaluation import metrics as evaluate
-from harness.evaluation.clustering import KMEANS_SEED
+from harness.evaluation.clustering import KMEANS_SEED, OURS
 from harness.spec import Event, Failure, Job, Progress, Result, has_curves
 from harness.storage import Storage, artifact
+from harness.storage import embeddings as embeddings_file
+from harness.storage import weights as weights_file
+from harness.training import allocator
 from harness.training.checkpoint import Checkpoint
-from harness.training.loop import fit
-from harness.training.measuring import distance, embed_images, score, validation
+from harness.training.loop import Curve, fit
+from harness.training.measuring import embed_images, score, validation
 from harness.training.pretraining import pretrain
-from harness.training.setup import Bench, main_stage, parameters, set_up
+from harness.training.setup import TrialSetup, device_of, main_stage, parameters, seed, set_up
+from losses.base import Loss
 
 UNTRAINED = "Untrained network"
-BASELINES = {network.PIXELS: "Raw pixels"}  # what a trial without a loss is called
+BASELINES = {network.PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
-    """Train and evaluate one trial; go on from its checkpoint where there is one."""
+    """Train and evaluate one trial, from its checkpoint if it has one.
+
+    Sets the process's torch threads, torch's global generator and, on a CPU, how memory is freed.
+    """
     trial, storage = job.trial, Storage(job.storage)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
+    if device_of(job).type == "cpu":
+        allocator.keep_freed()
     started = time.perf_counter()
     images = yield from prepare(job)
-    bench, loss = set_up(job, images, loading.fold(images, job.dataset, trial.fold))
-    curve: list[dict[str, float]] = []
+    torch.manual_seed(seed(trial, "weights"))
+    setup, loss = set_up(job, images, loading.fold(images, job.dataset, trial.fold))
+    curve: Curve = []
     seconds: dict[str, float] = {}
     if loss is not None:
-        checkpoint = Checkpoint.read(storage, trial)
-        if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
-            checkpoint = Checkpoint()  # epochs that nobody measured cannot be measured any more
-        if trial.pretrain_epochs and checkpoint.stage != "train":
-            seconds["pretrain"] = yield from pretrain(bench, loss, storage, checkpoint)
-        stage = main_stage(bench, loss)
-        curve, seconds["train"] = yield from fit(bench, stage, storage, checkpoint, validation(job, bench, stage))
-
+        curve, seconds = yield from train_stages(job, setup, loss, storage)
     begun = time.perf_counter()
-    embedded = yield from embed_images(bench, bench.fold.test)
-    metrics = score(bench, embedded, job.dataset.recall_at)
+    embeddings = yield from embed_images(setup, setup.fold.test)
+    metrics = score(setup, embeddings, job.dataset.recall_at)
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
+    artifacts = {}
+    if loss is not None and trial.fold == "test":
+        artifacts = write_artifacts(job, setup, embeddings, storage)
     return Result(
         trial=trial,
-        title=loss.title if loss else BASELINES.get(trial.backbone, UNTRAINED),
-        cite=loss.cite if loss else "",
+        title=loss.title if loss is not None else BASELINES.get(trial.backbone, UNTRAINED),
+        cite=loss.cite if loss is not None else "",
         metrics=metrics,
-        conventions={"NMI": f"{evaluate.OURS}, seed {KMEANS_SEED}", "distance": distance(bench)},
+        conventions={"NMI": f"{OURS}, seed {KMEANS_SEED}", "distance": setup.model.distance},
         curve=tuple(curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
-        parameters=parameters(bench, loss),
-        artifacts=keep(job, bench, embedded, storage) if loss is not None and trial.fold == "test" else {},
-        provenance=provenance.gather(job, bench.device, bench.model.weights_sha256, len(images.skipped)),
+        parameters=parameters(setup, loss),
+        artifacts=artifacts,
+        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, len(images.skipped)),
     )
 
 
 def events(job: Job) -> Iterator[Event]:
-    """All that happens to a trial: its Progress, then its Result or the Failure it ended in."""
-    running = run(job)
+    """Everything that happens to a trial: its Progress, then its Result or the Failure it ended in."""
     try:
-        while True:
-            yield next(running)
-    except StopIteration as end:
-        yield end.value
+        yield (yield from run(job))
     except (Exception, SystemExit) as error:  # a user's own loss may raise anything
-        story = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            story += (
-                "; give a trial more of the GPU (--gpus-per-trial), a smaller batch (--set classes_per_batch=...) "
-                "or half precision (--set precision=amp)"
+            message += (
+                "; give each trial more of the GPU (--gpus-per-trial), use a smaller batch "
+                "(--set classes_per_batch=...) or half precision (--set precision=amp)"
             )
-        yield Failure(job.trial, story, traceback.format_exc())
+        yield Failure(job.trial, message, traceback.format_exc())
+
+
+def finish(steps: Generator[Item, None, Value], report: Callable[[Item], Any] = lambda _: None) -> Value:
+    """Run a generator to its end: `report` is called with each item, and what it returns is returned."""
+    while True:
+        try:
+            item = next(steps)
+        except StopIteration as end:
+            return end.value
+        report(item)
+
+
+def train_stages(
+    job: Job, setup: TrialSetup, loss: Loss, storage: Storage
+) -> Generator[Progress, None, tuple[Curve, dict[str, float]]]:
+    """Pre-training, where the trial has it, and the trial's own stage. Returns its curve, and the seconds of each."""
+    seconds = {}
+    checkpoint = Checkpoint.read(storage, setup.trial)
+    if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
+        checkpoint = Checkpoint()  # earlier epochs have no curve, so start over
+    if setup.trial.pretrain_epochs and checkpoint.stage != "train":
+        seconds["pretrain"] = yield from pretrain(setup, loss, storage, checkpoint)
+    stage = main_stage(setup, loss)
+    curve, seconds["train"] = yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage))
+    return curve, seconds
 
 
 def prepare(job: Job) -> Generator[Progress, None, loading.Images]:
-    """The trial's images; where this node has no cache of them yet, it is built."""
-    progress = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
+    """The trial's images. Builds this node's image cache if it has none yet."""
+    images = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
     begun = time.perf_counter()
     while True:
         try:
-            done, total = next(progress)
+            done, total = next(images)
         except StopIteration as end:
             return end.value
         elapsed = time.perf_counter() - begun
@@ -97,18 +126,19 @@ def prepare(job: Job) -> Generator[Progress, None, loading.Images]:
         yield Progress("images", 1, 1, done, total, math.nan, done / elapsed, left)
 
 
-def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str, dict[str, str]]:
-    """Write what a final run leaves behind: its test embeddings, which ensembles join, and its weights if asked."""
+def write_artifacts(job: Job, setup: TrialSetup, embeddings: Tensor, storage: Storage) -> dict[str, dict[str, str]]:
+    """Store the files of a final run: its test embeddings, which ensembles join, and its weights if the job keeps
+    them."""
     id = job.trial.id
-    tensors = {"embeddings": embedded, "labels": bench.fold.test_labels}
-    if bench.fold.queries is not None:
-        tensors["queries"] = bench.fold.queries
-    files = {"embeddings": (store_names.embeddings(id), tensors)}
+    arrays = {"embeddings": embeddings, "labels": setup.fold.test_labels}
+    if setup.fold.queries is not None:
+        arrays["queries"] = setup.fold.queries
+    files = {"embeddings": (embeddings_file(id), arrays)}
     if job.keep_weights:
-        files["weights"] = (store_names.weights(id), bench.model.state_dict())
-    kept = {}
-    for what, (name, tensors) in files.items():
-        content = save({key: tensor.contiguous().cpu() for key, tensor in tensors.items()})
+        files["weights"] = (weights_file(id), setup.model.state_dict())
+    artifacts = {}
+    for kind, (name, tensors) in files.items():
+        content = safetensors.torch.save({key: tensor.contiguous().cpu() for key, tensor in tensors.items()})
         storage.write(name, content)
-        kept[what] = artifact(name, content)
-    return kept
+        artifacts[kind] = artifact(name, content)
+    return artifacts

@@ -6,69 +6,74 @@ from typing import Any
 import pytest
 import torch
 
+from harness.backbones.network import Network
 from harness.spec import Trial
-from harness.training import optimizers, setup
+from harness.training.optimizers import make_optimizer, make_scheduler, parameter_groups
+from harness.training.setup import Stage, main_stage
 from tests.training.trials import set_up, trial
 
 
-def rates(one: Trial) -> list[float]:
-    bench, loss = set_up(one)
-    return [group["lr"] for group in optimizers.parameter_groups(bench, setup.main_stage(bench, loss))]
+def learning_rates(trial: Trial) -> list[float]:
+    model, stage = model_and_stage(trial)
+    return [group["lr"] for group in parameter_groups(model, stage)]
+
+
+def model_and_stage(trial: Trial) -> tuple[Network, Stage]:
+    setup, loss = set_up(trial)
+    return setup.model, main_stage(setup, loss)
 
 
 def test_head_and_loss_have_their_own_learning_rates(small: Path) -> None:
-    one = trial("proxy_nca", {"lr_factor": 10.0}, lr=1e-3, head_lr_factor=2.0)
-    assert rates(one) == pytest.approx([1e-3, 2e-3, 2e-2])
-    assert rates(trial("triplet", lr=1e-3)) == pytest.approx([1e-3, 1e-3])
-    assert rates(trial("triplet", lr=1e-3, dim=None)) == pytest.approx([1e-3])
+    own_rates = trial("proxy_nca", {"lr_factor": 10.0}, lr=1e-3, head_lr_factor=2.0)
+    assert learning_rates(own_rates) == pytest.approx([1e-3, 2e-3, 2e-2])
+    assert learning_rates(trial("triplet", lr=1e-3)) == pytest.approx([1e-3, 1e-3])
+    assert learning_rates(trial("triplet", lr=1e-3, dim=None)) == pytest.approx([1e-3])
 
 
-def test_a_loss_may_keep_weight_decay_off_what_it_owns(small: Path) -> None:
+def test_a_loss_may_exempt_its_parameters_from_weight_decay(small: Path) -> None:
     """The margin loss's beta is a distance: decayed, it would sink where there is nothing to learn."""
     for name, decays in (("margin", False), ("proxy_nca", True)):
-        bench, loss = set_up(trial(name, weight_decay=0.5))
-        *network, owned = optimizers.parameter_groups(bench, setup.main_stage(bench, loss))
+        *network, owned = parameter_groups(*model_and_stage(trial(name, weight_decay=0.5)))
         assert all(group["weight_decay"] == 0.5 for group in network)
         assert owned["weight_decay"] == (0.5 if decays else 0.0)
 
 
-def schedule(one: Trial) -> list[float]:
+def schedule(trial: Trial) -> list[float]:
     """The trunk's learning rate at each step of each epoch."""
-    bench, loss = set_up(one)
-    stage = setup.main_stage(bench, loss)
-    optimizer = torch.optim.Adam(optimizers.parameter_groups(bench, stage))
-    scheduler = optimizers.make_scheduler(optimizer, stage)
-    seen = []
+    model, stage = model_and_stage(trial)
+    optimizer = torch.optim.Adam(parameter_groups(model, stage))
+    scheduler = make_scheduler(optimizer, stage)
+    rates = []
     for _ in range(stage.epochs * len(stage.batches)):
-        seen.append(optimizer.param_groups[0]["lr"])
+        rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    return seen
+    return rates
 
 
 def test_drops_multiply_the_rate_by_a_tenth_after_those_epochs(small: Path) -> None:
-    seen = schedule(trial(schedule="drops", drops=(1, 3), epochs=4, lr=1e-2))
-    steps = len(seen) // 4
-    assert seen[0] == seen[steps - 1] == pytest.approx(1e-2)
-    assert seen[steps] == seen[3 * steps - 1] == pytest.approx(1e-3)
-    assert seen[3 * steps] == seen[-1] == pytest.approx(1e-4)
+    rates = schedule(trial(schedule="drops", drops=(1, 3), epochs=4, lr=1e-2))
+    steps = len(rates) // 4
+    assert rates[0] == rates[steps - 1] == pytest.approx(1e-2)
+    assert rates[steps] == rates[3 * steps - 1] == pytest.approx(1e-3)
+    assert rates[3 * steps] == rates[-1] == pytest.approx(1e-4)
 
 
 def test_one_cycle_rises_to_the_rate_and_falls_to_nothing(small: Path) -> None:
-    seen = schedule(trial(schedule="one-cycle", epochs=5, lr=1e-2))
-    assert max(seen) == pytest.approx(1e-2, rel=0.02)
-    assert seen[0] < 1e-3
-    assert seen[-1] < 1e-4
-    peak = seen.index(max(seen))
-    assert seen[:peak] == sorted(seen[:peak])
-    assert seen[peak:] == sorted(seen[peak:], reverse=True)
+    rates = schedule(trial(schedule="one-cycle", epochs=5, lr=1e-2))
+    assert max(rates) == pytest.approx(1e-2, rel=0.02)
+    assert rates[0] < 1e-3
+    assert rates[-1] < 1e-4
+    peak = rates.index(max(rates))
+    assert rates[:peak] == sorted(rates[:peak])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
 
 
 def test_reloads_set_the_rate_to_a_tenth_once(small: Path) -> None:
-    seen = schedule(trial(schedule="reloads", checkpoint="best-test", drops=(1, 3), epochs=4, lr=1e-2))
-    steps = len(seen) // 4
-    assert seen[steps - 1] == pytest.approx(1e-2)
-    assert seen[steps] == seen[3 * steps] == seen[-1] == pytest.approx(1e-3)
+    rates = schedule(trial(schedule="reloads", checkpoint="best-test", drops=(1, 3), epochs=4, lr=1e-2))
+    steps = len(rates) // 4
+    assert rates[steps - 1] == pytest.approx(1e-2)
+    assert rates[steps] == rates[3 * steps] == rates[-1] == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,6 @@ def test_reloads_set_the_rate_to_a_tenth_once(small: Path) -> None:
     ],
 )
 def test_the_optimizer_is_the_trials(small: Path, name: str, kind: type, has: dict[str, Any]) -> None:
-    bench, loss = set_up(trial(optimizer=name, weight_decay=0.5))
-    made = optimizers.make_optimizer(bench, setup.main_stage(bench, loss))
-    assert type(made) is kind
-    assert all(group["weight_decay"] == 0.5 and has.items() <= group.items() for group in made.param_groups)
+    optimizer = make_optimizer(*model_and_stage(trial(optimizer=name, weight_decay=0.5)))
+    assert type(optimizer) is kind
+    assert all(group["weight_decay"] == 0.5 and has.items() <= group.items() for group in optimizer.param_groups)

@@ -1,6 +1,7 @@
 """Trials on a small dataset: they learn, repeat to the bit, and name a NaN."""
 
 import dataclasses
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,16 @@ from harness.execution import estimate
 from harness.execution.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result
 from harness.training import allocator
-from harness.training import trial as train
+from harness.training import trial as training
 from losses.base import Loss
-from tests.training.trials import blobs, finish, run, set_up, trial
+from tests.training.trials import blobs, job, run, trial
 
 FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
 
 
 def test_the_same_trial_twice_gives_the_same_bits(small: Path, tmp_path: Path) -> None:
-    one = trial("group", augment="drawings", epochs=2)
-    (first, _), (second, _) = run(one, tmp_path), run(one, tmp_path)
+    repeated = trial("group", augment="drawings", epochs=2)
+    (first, _), (second, _) = run(repeated, tmp_path / "first"), run(repeated, tmp_path / "second")
     assert first.metrics == second.metrics
     assert [row["loss"] for row in first.curve] == [row["loss"] for row in second.curve]
 
@@ -44,33 +45,37 @@ def test_every_core_loss_trains_and_its_loss_falls(small: Path, tmp_path: Path, 
 
 
 def test_training_beats_the_untrained_network(small: Path, tmp_path: Path) -> None:
-    asked = Experiment(blobs(), config.protocol("tiny"), ())
-    _, untrained = plan.baselines(asked)
+    _, untrained = plan.baselines(Experiment(blobs(), config.protocol("tiny"), ()))
     trained = trial("normalized_softmax", epochs=15, lr=3e-3)
     assert run(trained, tmp_path)[0].metrics["MAP@R"] > run(untrained, tmp_path)[0].metrics["MAP@R"]
 
 
 def test_baselines_train_nothing(small: Path, tmp_path: Path) -> None:
     pixels, network = plan.baselines(Experiment(blobs(), config.protocol("tiny"), ()))
-    for one, title in ((pixels, "Raw pixels"), (network, "Untrained network")):
-        result, seen = run(one, tmp_path)
+    for baseline, title, distance in (
+        (pixels, "Raw pixels", "Euclidean on raw pixels"),
+        (network, "Untrained network", "Euclidean on unit-length embeddings"),
+    ):
+        result, reports = run(baseline, tmp_path)
         assert result.title == title
         assert result.curve == ()
-        assert {event.stage for event in seen} == {"evaluate"}
+        assert result.conventions["distance"] == distance
+        assert result.artifacts == {}
+        assert {event.stage for event in reports} == {"evaluate"}
     assert run(pixels, tmp_path)[0].parameters == 0
 
 
-def test_progress_tells_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -> None:
-    result, seen = run(trial(epochs=2), tmp_path)
-    closing = [event for event in seen if event.stage == "train" and event.step == event.steps]
+def test_progress_reports_epoch_step_loss_and_speed(small: Path, tmp_path: Path) -> None:
+    result, reports = run(trial(epochs=2), tmp_path)
+    closing = [event for event in reports if event.stage == "train" and event.step == event.steps]
     assert [event.epoch for event in closing] == [1, 2]
     assert [event.loss for event in closing] == pytest.approx([row["loss"] for row in result.curve])
-    assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in seen)
+    assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in reports)
 
 
 def test_the_curve_counts_the_images_each_epoch_saw(small: Path, tmp_path: Path) -> None:
     """72 images of 12 classes in batches of 5 classes x 3: 5 batches of 15, whatever the 72. A class has 6 images, so
-    of the 8 asked for it gives 6: 3 turns of 5 classes, 30 a batch."""
+    it gives 6 of 8: 3 turns of 5 classes, 30 a batch."""
     for samples, images in ((3, 5 * 15), (8, 3 * 30)):
         result, _ = run(trial(epochs=2, classes_per_batch=5, samples_per_class=samples), tmp_path)
         assert [(row["epoch"], row["images"]) for row in result.curve] == [(1, images), (2, images)]
@@ -93,7 +98,7 @@ def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
     real = losses.get
     monkeypatch.setattr(losses, "get", lambda name, _="": Poisoned if name == "softmax" else real(name))
     bad = dataclasses.replace(trial("softmax"), knobs={})
-    jobs = [Job(one, blobs(), str(tmp_path), threads=1) for one in (bad, trial("triplet"))]
+    jobs = [job(bad, tmp_path), job(trial("triplet"), tmp_path)]
     ends: list[Event] = []
     execute(jobs, lambda _, event: None if isinstance(event, Progress) else ends.append(event))
     assert isinstance(ends[0], Failure)
@@ -102,28 +107,44 @@ def test_a_nan_fails_with_epoch_and_step_and_the_next_trial_goes_on(
     assert isinstance(ends[1], Result)
 
 
-def test_running_out_of_gpu_memory_says_what_to_turn(
+def test_running_out_of_gpu_memory_says_which_settings_to_change(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
-    monkeypatch.setattr(train, "set_up", full)
-    *_, failure = train.events(Job(trial(), blobs(), str(tmp_path)))
+    monkeypatch.setattr(training, "set_up", full)
+    *_, failure = training.events(job(trial(), tmp_path))
     assert isinstance(failure, Failure)
     for knob in ("--gpus-per-trial", "--set classes_per_batch", "--set precision=amp"):
         assert knob in failure.error
 
 
-def test_a_trial_on_a_cpu_keeps_the_memory_it_frees(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    monkeypatch.setattr(allocator, "keep_freed", lambda: asked.append(True))
-    set_up(trial())
-    assert asked
+def test_a_trial_on_a_cpu_keeps_the_memory_it_frees_and_an_estimate_changes_nothing(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(allocator, "keep_freed", lambda: calls.append(True))
+    estimate.probe(Job(trial(), blobs(), ""))
+    assert calls == []
+    run(trial(), tmp_path)
+    assert calls == [True]
+
+
+def test_finish_reports_every_item_and_returns_what_the_generator_returns() -> None:
+    def steps() -> Generator[int, None, str]:
+        yield 1
+        yield 2
+        return "done"
+
+    items: list[int] = []
+    assert training.finish(steps(), items.append) == "done"
+    assert items == [1, 2]
+    assert training.finish(steps()) == "done"
 
 
 def test_data_is_loaded_once_for_many_trials(small: Path) -> None:
-    first, second = (finish(loading.load(blobs(), trial(seed=seed))) for seed in (0, 1))
+    first, second = (training.finish(loading.load(blobs(), trial(seed=seed))) for seed in (0, 1))
     assert first is second
 
 
