@@ -46,9 +46,9 @@ def product(x: Any, y: Any) -> dict[str, float]:
 
 
 def retrieval(x: Any, y: Any) -> dict[str, float]:
-    from harness.evaluation import metrics as evaluate
+    from harness.evaluation import metrics
 
-    return evaluate.retrieval(x, y, KS)
+    return metrics.retrieval(x, y, KS)
 
 
 def pml(x: Any, y: Any) -> dict[str, float]:
@@ -62,7 +62,8 @@ def pml(x: Any, y: Any) -> dict[str, float]:
 
 def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
     def run(x: Any, y: Any) -> dict[str, float]:
-        from harness.evaluation.clustering import RECIPES, kmeans
+        from harness.evaluation.clustering import kmeans
+        from harness.evaluation.recipes import RECIPES
 
         return quality(x, y, kmeans(x, len(y.unique()), 0, RECIPES[recipe]))
 
@@ -84,13 +85,14 @@ def curve(x: Any, y: Any) -> dict[str, float]:
     import torch
 
     from harness.evaluation import clustering
+    from harness.evaluation.recipes import OURS
 
     k, generator = len(y.unique()), torch.Generator().manual_seed(0)
     begun = time.perf_counter()
-    labels = clustering.start(x, k, clustering.OURS.rounds, generator)
+    labels = clustering.start(x, k, OURS.rounds, generator)
     spent, found = time.perf_counter() - begun, {}
-    going = clustering.hartigan(x, labels, k, clustering.OURS.sweeps, generator)
-    for sweeps in range(clustering.OURS.sweeps):
+    going = clustering.hartigan(x, labels, k, OURS.sweeps, generator)
+    for sweeps in range(OURS.sweeps):
         got = quality(x, y, labels)
         found |= {f"{sweeps} seconds": spent, f"{sweeps} inertia": got["inertia"], f"{sweeps} NMI": got["NMI"]}
         begun = time.perf_counter()
@@ -116,11 +118,11 @@ def wide(x: Any, y: Any) -> dict[str, float]:
     """5,000 queries against the rest."""
     import torch
 
-    from harness.evaluation import metrics as evaluate
+    from harness.evaluation import metrics
 
     queries = torch.zeros(len(y), dtype=torch.bool)
     queries[:5000] = True
-    return evaluate.retrieval(x, y, (1, 10), queries)
+    return metrics.retrieval(x, y, (1, 10), queries)
 
 
 TASKS: dict[str, Callable[[Any, Any], dict[str, float]]] = {

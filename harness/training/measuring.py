@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.data import transforms
 from harness.evaluation import metrics
-from harness.evaluation.clustering import KMEANS_SEED
+from harness.evaluation.recipes import KMEANS_SEED
 from harness.spec import Job, Progress
 from harness.training.feeding import feed
 from harness.training.loop import Validate
@@ -50,7 +50,7 @@ def score(setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...]) -> dict[st
     labels, queries = held_out(setup)
     gallery = len(labels) - 1 if queries is None else int((~queries).sum())
     ks = tuple(k for k in ks if k <= gallery)  # a small dataset has fewer neighbours than the largest K
-    return metrics.metrics(embeddings, labels, ks, KMEANS_SEED, queries)
+    return metrics.measure(embeddings, labels, ks, KMEANS_SEED, queries)
 
 
 def held_out(setup: TrialSetup) -> tuple[Tensor, Tensor | None]:

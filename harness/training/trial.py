@@ -13,7 +13,7 @@ from torch import Tensor
 from harness import provenance
 from harness.backbones import network
 from harness.data import loading
-from harness.evaluation.clustering import KMEANS_SEED, OURS
+from harness.evaluation.recipes import KMEANS_SEED, OURS
 from harness.spec import Event, Failure, Job, Progress, Result, has_curves
 from harness.storage import Storage, artifact
 from harness.storage import embeddings as embeddings_file

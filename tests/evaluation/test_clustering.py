@@ -9,7 +9,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from harness.evaluation import clustering
-from harness.evaluation import metrics as evaluate
+from harness.evaluation.clustering import kmeans, mutual_information, nmi
+from harness.evaluation.recipes import FAISS, OURS, RECIPES, SKLEARN, Recipe
 from tests.evaluation.points import random_points
 
 
@@ -17,15 +18,15 @@ from tests.evaluation.points import random_points
 def test_mutual_information_equals_scikit_learns(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randint(7, (50,), generator=generator), torch.randint(5, (50,), generator=generator) * 3
-    assert evaluate.mutual_information(a, b) == pytest.approx(normalized_mutual_info_score(a, b), abs=1e-9)
+    assert mutual_information(a, b) == pytest.approx(normalized_mutual_info_score(a, b), abs=1e-9)
 
 
 def test_mutual_information_by_hand() -> None:
     a = torch.tensor([0, 0, 1, 1])
-    assert evaluate.mutual_information(a, a * 5) == pytest.approx(1.0)
-    assert evaluate.mutual_information(a, torch.tensor([0, 1, 0, 1])) == pytest.approx(0.0, abs=1e-12)
+    assert mutual_information(a, a * 5) == pytest.approx(1.0)
+    assert mutual_information(a, torch.tensor([0, 1, 0, 1])) == pytest.approx(0.0, abs=1e-12)
     # four singletons against two pairs: I = log 2, H = log 2 and log 4, so 2 log 2 / 3 log 2
-    assert evaluate.mutual_information(a, torch.arange(4)) == pytest.approx(2 / 3)
+    assert mutual_information(a, torch.arange(4)) == pytest.approx(2 / 3)
 
 
 def inertia(x: Tensor, labels: Tensor) -> float:
@@ -36,7 +37,7 @@ def test_kmeans_finds_separated_clusters() -> None:
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(12).repeat_interleave(10)
     x = torch.randn(12, 6, generator=generator)[y] * 30 + torch.randn(120, 6, generator=generator)
-    assert evaluate.nmi(x, y, seed=0) == pytest.approx(1.0)
+    assert nmi(x, y, seed=0) == pytest.approx(1.0)
 
 
 def slow_gain(rows: list[list[float]], labels: list[int], point: int, goal: int) -> float:
@@ -62,7 +63,7 @@ def test_our_kmeans_stops_where_no_move_of_one_point_lowers_the_inertia(
     monkeypatch.setattr(clustering, "WORTH", 0.0)
     for seed in range(3):
         x, _ = random_points(seed, n=50)
-        labels = evaluate.kmeans(x, 7, seed).tolist()
+        labels = kmeans(x, 7, seed).tolist()
         rows = x.double().tolist()
         for point in range(50):
             if labels.count(labels[point]) > 1:
@@ -77,8 +78,8 @@ def test_a_sweep_lowers_the_inertia_by_what_it_says(seed: int) -> None:
     before = inertia(x, labels)
     near = torch.zeros(400, 8, dtype=torch.long)
     for short in (False, True, True):
-        told, gained = clustering.sweep(x, labels, 30, torch.Generator().manual_seed(0), near, short=short)
-        assert told == pytest.approx(before, rel=1e-5)
+        reported, gained = clustering.sweep(x, labels, 30, torch.Generator().manual_seed(0), near, short=short)
+        assert reported == pytest.approx(before, rel=1e-5)
         assert gained > 0
         before -= gained
         assert inertia(x, labels) == pytest.approx(before, rel=1e-5)
@@ -110,9 +111,9 @@ def test_small_clusters_are_found_where_lloyds_algorithm_stays_where_it_started(
     y = torch.arange(300) % 60
     centres = torch.nn.functional.normalize(torch.randn(60, 256, generator=generator), dim=1)
     x = centres[y] + torch.randn(300, 256, generator=generator) * (1.8 / 16)
-    ours, lloyd = evaluate.kmeans(x, 60, 0), evaluate.kmeans(x, 60, 0, replace(clustering.OURS, sweeps=0))
+    ours, lloyd = kmeans(x, 60, 0), kmeans(x, 60, 0, replace(OURS, sweeps=0))
     assert inertia(x, ours) < 0.97 * inertia(x, lloyd)
-    assert evaluate.mutual_information(y, ours) > evaluate.mutual_information(y, lloyd) + 0.03
+    assert mutual_information(y, ours) > mutual_information(y, lloyd) + 0.03
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5, 20])
@@ -135,7 +136,7 @@ def test_a_start_draws_far_points_and_none_twice() -> None:
     x = 100 * torch.eye(10)[y] + torch.rand(200, 10, generator=torch.Generator().manual_seed(0))
     for seed in range(5):
         labels = clustering.start(x, 10, 10, torch.Generator().manual_seed(seed))
-        assert evaluate.mutual_information(y, labels) == pytest.approx(1.0)
+        assert mutual_information(y, labels) == pytest.approx(1.0)
         assert len(clustering.start(x, 200, 7, torch.Generator().manual_seed(seed)).unique()) == 200
 
 
@@ -146,17 +147,17 @@ def test_clusters_do_not_depend_on_where_the_origin_is(recipe: str) -> None:
     y = torch.arange(40).repeat_interleave(10)
     inside = torch.randn(40, 64, generator=generator)[y] + 0.15 * torch.randn(400, 64, generator=generator)
     x = torch.nn.functional.normalize(torch.ones(1, 64) / 8 + 3e-4 * inside / 8)
-    found = evaluate.kmeans(x, 40, 0, clustering.RECIPES[recipe])
-    centred = evaluate.kmeans(10 * (x - x.mean(dim=0)), 40, 0, clustering.RECIPES[recipe])
+    found = kmeans(x, 40, 0, RECIPES[recipe])
+    centred = kmeans(10 * (x - x.mean(dim=0)), 40, 0, RECIPES[recipe])
     assert inertia(x.double(), found) < 1.2 * inertia(x.double(), centred)
-    assert evaluate.mutual_information(y, found) > 0.9
+    assert mutual_information(y, found) > 0.9
 
 
-@pytest.mark.parametrize("recipe", clustering.RECIPES.values(), ids=str)
-def test_kmeans_repeats_with_its_seed_and_leaves_no_cluster_empty(recipe: clustering.Recipe) -> None:
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
+def test_kmeans_repeats_with_its_seed_and_leaves_no_cluster_empty(recipe: Recipe) -> None:
     x, _ = random_points(3)
-    first = evaluate.kmeans(x, 20, 5, recipe)
-    assert torch.equal(first, evaluate.kmeans(x, 20, 5, recipe))
+    first = kmeans(x, 20, 5, recipe)
+    assert torch.equal(first, kmeans(x, 20, 5, recipe))
     assert len(first.unique()) == 20
 
 
@@ -164,7 +165,7 @@ def test_kmeans_is_no_worse_than_scikit_learns() -> None:
     from sklearn.cluster import KMeans
 
     x, _ = random_points(4, n=400, classes=40)
-    ours = sum(inertia(x, evaluate.kmeans(x, 40, seed=s)) for s in range(5)) / 5
+    ours = sum(inertia(x, kmeans(x, 40, seed=s)) for s in range(5)) / 5
     theirs = sum(KMeans(40, n_init=1, random_state=s).fit(x.numpy()).inertia_ for s in range(5)) / 5
     assert ours < 1.005 * theirs
 
@@ -175,24 +176,24 @@ def test_scikit_learns_recipe_is_scikit_learns() -> None:
     x, y = random_points(4, n=200, classes=15)
     labels = KMeans(15, n_init=1, random_state=3).fit(x.numpy()).labels_
     expected = normalized_mutual_info_score(y, labels)
-    assert evaluate.nmi(x, y, 3, clustering.RECIPES["sklearn"]) == pytest.approx(expected, abs=1e-9)
+    assert nmi(x, y, 3, SKLEARN) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_recipe_says_how_it_is_made() -> None:
-    assert "k-means++ start in 32 rounds" in str(clustering.OURS)
-    assert str(clustering.RECIPES["faiss"]) == "random start, 20 iterations of Lloyd, 1 start, arithmetic mean"
+    assert "k-means++ start in 32 rounds" in str(OURS)
+    assert str(FAISS) == "random start, 20 iterations of Lloyd, 1 start, arithmetic mean"
 
 
 def test_kmeans_of_identical_points_ends() -> None:
-    for recipe in (clustering.OURS, clustering.RECIPES["faiss"]):
-        assert len(evaluate.kmeans(torch.ones(10, 3), 4, 0, recipe).unique()) == 4
+    for recipe in (OURS, FAISS):
+        assert len(kmeans(torch.ones(10, 3), 4, 0, recipe).unique()) == 4
 
 
 def test_as_many_clusters_as_points_is_each_alone_and_more_is_an_error() -> None:
     x, _ = random_points(n=12)
-    assert len(evaluate.kmeans(x, 12, seed=0).unique()) == 12
-    with pytest.raises(ValueError, match="13 clusters of 12 points: allowed is 1 to 12"):
-        evaluate.kmeans(x, 13, seed=0)
+    assert len(kmeans(x, 12, seed=0).unique()) == 12
+    with pytest.raises(ValueError, match="13 clusters of 12 points: must be 1 to 12"):
+        kmeans(x, 13, seed=0)
 
 
 def test_kmeans_fills_clusters_that_run_empty() -> None:

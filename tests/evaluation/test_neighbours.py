@@ -42,12 +42,13 @@ def test_a_tile_fits_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_tile_that_serves_rows_and_columns_gives_each_query_its_own_nearest() -> None:
-    """Far from the origin, in tiles of 7: the closeness is minus half the squared distance, whoever asks."""
+    """Far from the origin, in tiles of 7: an entry is minus half the squared distance, whichever of the two is the
+    query."""
     x = random_points(2, n=40)[0] + 5
-    tiles = replace(neighbours.Tiles.of(x, x), side=7)
+    tiles = replace(neighbours.Tiles.of(x, x, mutual=True), side=7)
     apart = torch.cdist(x.double(), x.double()).square() / -2
     apart.fill_diagonal_(-math.inf)
-    for rows, values, columns in tiles.mutual(3):
+    for rows, values, columns in tiles.nearest(3):
         torch.testing.assert_close(values.double(), apart[rows].gather(1, columns.long()), atol=1e-4, rtol=0)
         torch.testing.assert_close(
             values.sort(descending=True).values.double(), apart[rows].topk(3).values, atol=1e-4, rtol=0

@@ -77,13 +77,13 @@ class Clock:
 def test_the_training_seconds_leave_the_last_evaluation_out(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, real = Clock(monkeypatch), metrics.metrics
+    clock, real = Clock(monkeypatch), metrics.measure
 
     def slow(*arguments: Any) -> dict[str, float]:
         clock.now += 1000
         return real(*arguments)
 
-    monkeypatch.setattr(metrics, "metrics", slow)
+    monkeypatch.setattr(metrics, "measure", slow)
     seconds = run(trial(), tmp_path)[0].seconds
     assert 1000 < seconds["evaluate"] < 1001
     assert 0 < seconds["train"] < 1
