@@ -186,7 +186,18 @@ def main() -> None:
         return
     skip = set(arguments.skip.split(","))
     points, classes = round(POINTS * arguments.scale), round(CLASSES * arguments.scale)
+    compare_retrieval(points, classes, skip)
+    compare_kmeans(points, classes, skip)
+    if "growth" not in skip:
+        show_growth(points, classes)
+    if "wide" not in skip:
+        n = round(1_000_000 * arguments.scale)
+        got = run("wide", n, n // 100, 128)
+        print(f"\n4. 5,000 queries against {n - 5000:,} x 128")
+        show("ours", got, f"the process: {got['total'] / 1e9:.2f} GB (aim: under 4)")
 
+
+def compare_retrieval(points: int, classes: int, skip: set[str]) -> None:
     print(f"1. Recall@1/10/100 and MAP@R, {points:,} x {DIM}, {classes:,} classes")
     bare, ours = run("product", points, classes), run("retrieval", points, classes)
     show("matrix product alone", bare)
@@ -194,12 +205,11 @@ def main() -> None:
     if "pml" not in skip:
         theirs = run("pml", points, classes)
         ratio, share = theirs["seconds"] / ours["seconds"], ours["memory"] / max(theirs["memory"], 1)
-        show(
-            "PML with faiss",
-            theirs,
-            f"{ratio:.1f}x our time (aim: 2.5), ours needs {share:.0%} of its memory (aim: 10%)",
-        )
+        aims = f"{ratio:.1f}x our time (aim: 2.5), ours needs {share:.0%} of its memory (aim: 10%)"
+        show("PML with faiss", theirs, aims)
 
+
+def compare_kmeans(points: int, classes: int, skip: set[str]) -> None:
     print(f"\n2. k-means with {classes:,} clusters")
     ours = run("kmeans ours", points, classes)
     show("ours", ours)
@@ -224,18 +234,13 @@ def main() -> None:
             f"    {sweep:2} whole sweeps {spent:8.1f} s  inertia {inertia:.1f}  NMI {steps[f'{sweep} NMI']:.4f}{beside}"
         )
 
-    if "growth" not in skip:
-        print("\n3. How cost grows")
-        for factor in (1, 2, 4):
-            n, k = round(points * factor / 4), round(classes * factor / 4)
-            found, grouped = run("retrieval", n, k), run("kmeans ours", n, k)
-            print(f"  {factor}x: {n:,} points  retrieval {found['seconds']:.1f} s  k-means {grouped['seconds']:.1f} s")
 
-    if "wide" not in skip:
-        n = round(1_000_000 * arguments.scale)
-        got = run("wide", n, n // 100, 128)
-        print(f"\n4. 5,000 queries against {n - 5000:,} x 128")
-        show("ours", got, f"the process: {got['total'] / 1e9:.2f} GB (aim: under 4)")
+def show_growth(points: int, classes: int) -> None:
+    print("\n3. How cost grows")
+    for factor in (1, 2, 4):
+        n, k = round(points * factor / 4), round(classes * factor / 4)
+        found, grouped = run("retrieval", n, k), run("kmeans ours", n, k)
+        print(f"  {factor}x: {n:,} points  retrieval {found['seconds']:.1f} s  k-means {grouped['seconds']:.1f} s")
 
 
 if __name__ == "__main__":

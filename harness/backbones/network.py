@@ -1,4 +1,4 @@
-"""Networks: any timm model, headless, with an optional embedding layer."""
+"""Networks: any timm model without its classifier, with an optional embedding layer; and the raw pixels."""
 
 import difflib
 from typing import Any
@@ -105,11 +105,11 @@ def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> 
 
 
 def check(backbone: str, source: str) -> None:
-    """A UserError for a name timm does not know, or weights that no package carries."""
+    """A UserError for a name that timm does not know, or for weights that no package has."""
     if backbone == PIXELS:
         return
     if not timm.is_model(backbone):
-        # timm knows a thousand names: only the nearest help
+        # timm knows a thousand names, so only the nearest are listed
         near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
         raise UserError(f"no backbone named {backbone!r}; {hint} Any timm name is allowed")
