@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import io
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,25 +37,6 @@ def load(
             f"list them with harness data check {name}, or continue without them: --skip-bad-images"
         )
     return images
-
-
-def load_now(
-    dataset: Dataset,
-    trial: Trial,
-    root: str = "",
-    *,
-    skip_bad: bool = False,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> Images:
-    """`load` as a plain function, which reports (images done, images) to a callback."""
-    steps = load(dataset, trial, root, skip_bad=skip_bad)
-    while True:
-        try:
-            done, total = next(steps)
-        except StopIteration as end:
-            images: Images = end.value
-            return images
-        report(done, total)
 
 
 def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, int], None, Images]:

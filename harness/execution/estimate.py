@@ -13,8 +13,12 @@ import torch
 from harness.data import folds
 from harness.spec import Dataset, Experiment, Job, Trial
 from harness.storage import Storage
-from harness.training import trial as train
-from harness.training.loop import Checkpoint, feed, fit
+from harness.training.checkpoint import Checkpoint
+from harness.training.feeding import feed
+from harness.training.loop import fit
+from harness.training.measuring import batches, embed
+from harness.training.pretraining import pretraining_key
+from harness.training.setup import main_stage, parameters, set_up
 
 RESULT_BYTES = 6_000  # a stored result, roughly
 
@@ -45,7 +49,7 @@ def describe(trials: Sequence[Trial], experiment: Experiment) -> str:
             weights[which] = 0 if experiment.keep_weights == "none" else 4 * cost.parameters
         if trial.pretrain_epochs and trial.loss != "none":
             once = trial.pretrain_epochs * train_images * cost.train
-            pretrained[train.pretraining_key(trial)] = (once, 4 * cost.parameters)
+            pretrained[pretraining_key(trial)] = (once, 4 * cost.parameters)
     seconds += sum(once for once, _ in pretrained.values())
     disk += sum(size for _, size in pretrained.values()) + sum(weights.values())
     return f"about {timedelta(seconds=round(seconds))} one after another on this machine, {disk / 1e6:.1f} MB of disk"
@@ -64,20 +68,20 @@ class Cost:
 def probe(job: Job) -> Cost:
     """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
     images, fold = noise(job.trial, job.dataset)
-    bench, loss = train.set_up(job, images, fold)
+    setup, loss = set_up(job, images, fold)
     training = 0.0
     if loss is not None:
-        stage = replace(train.main_stage(bench, loss), epochs=1)
+        stage = replace(main_stage(setup, loss), epochs=1)
         with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
+            *_, last = islice(fit(setup, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
-    bench.model.eval()
+    setup.model.eval()
     for _ in range(2):  # the first one warms up
         begun = time.perf_counter()
-        for batch, _labels in feed(bench.device, train.batches(bench, fold.test[:128])):
-            train.embed(bench, batch)
+        for batch, _labels in feed(setup.device, batches(setup, fold.test[:128])):
+            embed(setup, batch)
         evaluating = (time.perf_counter() - begun) / 128
-    return Cost(training, evaluating, train.parameters(bench, loss), bench.model.dim)
+    return Cost(training, evaluating, parameters(setup, loss), setup.model.dim)
 
 
 def noise(trial: Trial, dataset: Dataset) -> tuple[folds.Images, folds.Fold]:

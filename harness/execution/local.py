@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from harness.spec import Event, Job, Trial
-from harness.training import trial as train
+from harness.training.trial import events
 
 
 def execute(jobs: Sequence[Job], tell: Callable[[Trial, Event], None]) -> None:
-    """Tell what happens, as it happens."""
+    """Report each event as it happens."""
     for job in jobs:
-        for event in train.events(job):
+        for event in events(job):
             tell(job.trial, event)

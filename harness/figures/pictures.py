@@ -10,7 +10,7 @@ from harness.data import folds, loading, transforms
 from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
 from harness.figures.registry import Asked
-from harness.spec import Dataset, Result, UserError, unknown
+from harness.spec import Dataset, Result, UserError, finish, unknown
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def load(run: Result, asked: Asked) -> Shown:
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
     root = str(asked.data_root.absolute())
-    images = loading.load_now(dataset, run.trial, root, skip_bad=skipped, report=asked.report)
+    images = finish(loading.load(dataset, run.trial, root, skip_bad=skipped), lambda progress: asked.report(*progress))
     fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")

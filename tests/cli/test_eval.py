@@ -77,6 +77,6 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
 def test_the_option_offers_the_recipes_there_are() -> None:
     """They are named apart, because the command line must not import torch to list them."""
     from harness.cli.eval import NMI
-    from harness.evaluation.clustering import RECIPES
+    from harness.evaluation.recipes import RECIPES
 
     assert {one.value for one in NMI} == set(RECIPES)

@@ -10,7 +10,7 @@ import pytest
 from harness import config, plan
 from harness.data import folds, listing, loading
 from harness.data.listing import Listing
-from harness.spec import Dataset, Experiment, Trial, UserError
+from harness.spec import Dataset, Experiment, Trial, UserError, finish
 from tests.data.factories import ASPECTS, expected, lay_cub, unasserted
 
 
@@ -30,7 +30,7 @@ def trial(dataset: Dataset, aspect: str) -> Trial:
 
 
 def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> folds.Images:
-    return loading.load_now(dataset, trial(dataset, aspect), skip_bad=skip_bad)
+    return finish(loading.load(dataset, trial(dataset, aspect), skip_bad=skip_bad))
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
@@ -47,7 +47,7 @@ def test_progress_is_reported_while_images_are_decoded_and_not_again(things: Lis
     dataset = own(things.folder.parent)
     reports: list[tuple[int, int]] = []
     for _ in range(2):
-        loading.load_now(dataset, trial(dataset, "square"), report=lambda *counts: reports.append(counts))
+        finish(loading.load(dataset, trial(dataset, "square")), reports.append)
     assert [counts for counts in reports if counts[0]] == [(8, 8)]
 
 
@@ -89,7 +89,7 @@ def test_a_worker_whose_files_changed_after_planning_says_so(tmp_path: Path) -> 
     image.write_text("longer than it was")
     changed = listing.identify(unasserted("cub"), tmp_path / "here").fingerprint
     with pytest.raises(UserError) as error:
-        loading.load_now(planned, trial(planned, "square"), str(tmp_path / "here"))
+        finish(loading.load(planned, trial(planned, "square"), str(tmp_path / "here")))
     said = str(error.value)
     assert said.startswith(f"cub: the files under {tmp_path / 'here' / 'cub'} are not those the run was planned with")
     assert f"(fingerprint {changed}, planned {planned.fingerprint})" in said
