@@ -71,8 +71,10 @@ def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | Non
     model = create(trial, job.weights_file)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss = None
-    if trial.loss != "none":
-        loss = losses.get(trial.loss, job.source)(fold.train_classes, model.dim, **trial.knobs).to(device)
+    if not trial.is_baseline:
+        kind = losses.get(trial.loss, job.source)
+        knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"
+        loss = kind(fold.train_classes, model.dim, **knobs).to(device)
     return TrialSetup(trial, device, model, images, fold), loss
 
 

@@ -15,7 +15,8 @@ from harness.spec import Event, Experiment, Failure, Job, Progress, Result, fini
 from harness.training import allocator
 from harness.training import trial as training
 from losses.base import Loss
-from tests.training.trials import blobs, job, run, trial
+from losses.triplet import Triplet
+from tests.training.trials import blobs, job, run, set_up, trial
 
 FOUR = ("group", "triplet", "proxy_nca", "normalized_softmax")
 
@@ -147,3 +148,14 @@ def test_a_probe_costs_an_image_in_seconds(small: Path) -> None:
     assert cost.train > 0
     assert cost.evaluate > 0
     assert cost.parameters == run(trial(), small)[0].parameters
+
+
+def test_a_knob_that_a_trial_leaves_out_means_what_it_meant_when_records_were_made(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default has moved since: the trial does not say, so it is `added` that counts."""
+    older = trial()
+    knobs = {name: value for name, value in older.knobs.items() if name != "margin"}
+    monkeypatch.setattr(Triplet, "added", {"margin": 0.7})
+    _, loss = set_up(dataclasses.replace(older, knobs=knobs))
+    assert loss.margin == 0.7
