@@ -3,9 +3,10 @@
     python benchmarks/loading.py ~/datasets/CUB_200_2011/images
     python benchmarks/loading.py ~/photos --images 3000
 
-Any folder of class folders will do. Both sides resize, crop, flip and give batches of floats; theirs decodes with PIL
-in two workers, ours reads what the first use has decoded. The two take turns, several times, and the ratio is of the
-medians. Then the share of a training step that waits for data, with EfficientNet-Lite0 at 128 px.
+Any folder of class folders will do. Both sides resize, crop, flip and return batches of floats; torchvision decodes
+with PIL in two workers, the harness reads what the first use has decoded. The two are measured in turns, several times;
+the ratio is that of the medians. Then follows the share of a training step that waits for data, with
+EfficientNet-Lite0 at 128 px.
 """
 
 import argparse
@@ -32,6 +33,8 @@ from harness.training import loop
 from harness.training import trial as train
 
 WORKERS = 2
+BATCH = 54
+PREFETCHED = 4  # batches that the workers prepare ahead
 ROUNDS = 3
 TARGET = 10.0
 WAITING = 0.03
@@ -46,19 +49,8 @@ PIL = {
 
 
 def a_trial(dataset: Dataset, **settings: object) -> Trial:
-    asked = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
-    return plan.final(asked, {})[0]
-
-
-def load(dataset: Dataset, trial: Trial) -> tuple[folds.Images, float]:
-    """The images, and the seconds their first use took."""
-    begun = time.perf_counter()
-    progress = loading.load(dataset, trial, "")
-    while True:
-        try:
-            next(progress)
-        except StopIteration as end:
-            return end.value, time.perf_counter() - begun
+    experiment = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
+    return plan.final(experiment, {})[0]
 
 
 def bench_of(trial: Trial, dataset: Dataset, images: folds.Images) -> tuple[loop.Bench, loop.Stage]:
@@ -78,12 +70,14 @@ def ours(bench: loop.Bench, stage: loop.Stage, count: int, epoch: int) -> float:
 
 
 def theirs(trial: Trial, folder: Path, count: int) -> float:
-    """Images per second, the start of the workers left out."""
+    """Images per second, without the start of the workers."""
     steps = [*PIL[trial.augment](trial), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     dataset = ImageFolder(str(folder), v2.Compose(steps))
-    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[: count + 4 * 54]
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), 54, num_workers=WORKERS))
-    for _ in range(4):  # what was prefetched while nobody waited
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[
+        : count + PREFETCHED * BATCH
+    ]
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), BATCH, num_workers=WORKERS))
+    for _ in range(PREFETCHED):  # these were prefetched before the clock started
         next(batches)
     seen, begun = 0, time.perf_counter()
     for batch, _ in batches:
@@ -127,9 +121,11 @@ def measure(folder: Path, count: int, steps: int) -> None:
     print(f"{n} images of {folder}; {torch.get_num_threads()} torch threads here, {WORKERS} workers there\n")
     for augment, aspect in (("crop", "square"), ("resized-crop", "kept")):
         trial = a_trial(dataset, augment=augment, aspect=aspect, crop_scale=0.16)
-        images, seconds = load(dataset, trial)
+        begun = time.perf_counter()
+        images = loading.load_now(dataset, trial)
+        seconds = time.perf_counter() - begun
         bench, stage = bench_of(trial, dataset, images)
-        ours(bench, stage, count, 0)  # pages come into memory
+        ours(bench, stage, count, 0)  # brings the pages into memory
         speeds = [
             (ours(bench, stage, 4 * count, epoch), theirs(trial, folder, count)) for epoch in range(1, ROUNDS + 1)
         ]
