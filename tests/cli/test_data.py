@@ -138,7 +138,7 @@ def test_a_download_is_fetched_unpacked_and_counted(
 ) -> None:
     archive(small, site, tmp_path)
     missing = harness("run", "--losses", "none", "--dataset", "cub", "--data-root", str(root))
-    assert "get it: harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
+    assert "get it with harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert (said.code, said.err) == (0, "")
     assert said.out == (f"cub: downloaded to {root / 'CUB_200_2011'}; check every image with: harness data check cub\n")

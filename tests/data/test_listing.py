@@ -66,12 +66,12 @@ def test_data_that_is_not_there_says_where_it_looked_and_how_to_get_it(tmp_path:
         listing.read(config.dataset("cub"), tmp_path)
     assert str(error.value).startswith(
         f"cub: not found; searched {tmp_path}/CUB_200_2011, {tmp_path}/cub, {tmp_path} for images.txt, "
-        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it: harness data download cub, "
-        "or by hand: https://www.vision.caltech.edu"
+        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it with harness data download "
+        "cub, or by hand: https://www.vision.caltech.edu"
     )
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("inshop"), tmp_path)
-    assert "or get it: by hand: https://mmlab" in str(error.value)
+    assert "or get it by hand: https://mmlab" in str(error.value)
     assert "download" not in str(error.value)
 
 
