@@ -3,9 +3,10 @@
     python benchmarks/loading.py ~/datasets/CUB_200_2011/images
     python benchmarks/loading.py ~/photos --images 3000
 
-Any folder of class folders will do. Both sides resize, crop, flip and give batches of floats; theirs decodes with PIL
-in two workers, ours reads what the first use has decoded. The two take turns, several times, and the ratio is of the
-medians. Then the share of a training step that waits for data, with EfficientNet-Lite0 at 128 px.
+Any folder of class folders will do. Both sides resize, crop, flip and return batches of floats; torchvision decodes
+with PIL in two workers, the harness reads what the first use has decoded. The two are measured in turns, several times;
+the ratio is that of the medians. Then follows the share of a training step that waits for data, with
+EfficientNet-Lite0 at 128 px.
 """
 
 import argparse
@@ -33,6 +34,8 @@ from harness.training.optimizers import make_optimizer
 from harness.training.setup import Stage, TrialSetup, main_stage, set_up
 
 WORKERS = 2
+BATCH = 54
+PREFETCHED = 4  # batches that the workers prepare ahead
 ROUNDS = 3
 TARGET = 10.0
 WAITING = 0.03
@@ -47,8 +50,8 @@ PIL = {
 
 
 def a_trial(dataset: Dataset, **settings: object) -> Trial:
-    asked = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
-    return plan.final(asked, {})[0]
+    experiment = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
+    return plan.final(experiment, {})[0]
 
 
 def load(dataset: Dataset, trial: Trial) -> tuple[Images, float]:
@@ -75,12 +78,14 @@ def ours(setup: TrialSetup, stage: Stage, count: int, epoch: int) -> float:
 
 
 def theirs(trial: Trial, folder: Path, count: int) -> float:
-    """Images per second, the start of the workers left out."""
+    """Images per second, without the start of the workers."""
     steps = [*PIL[trial.augment](trial), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     dataset = ImageFolder(str(folder), v2.Compose(steps))
-    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[: count + 4 * 54]
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), 54, num_workers=WORKERS))
-    for _ in range(4):  # what was prefetched while nobody waited
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[
+        : count + PREFETCHED * BATCH
+    ]
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), BATCH, num_workers=WORKERS))
+    for _ in range(PREFETCHED):  # these were prefetched before the clock started
         next(batches)
     seen, begun = 0, time.perf_counter()
     for batch, _ in batches:

@@ -7,7 +7,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import filelock
 import pytest
 from filelock import FileLock, Timeout
 from fsspec.implementations.memory import MemoryFileSystem
@@ -91,8 +93,15 @@ def test_a_folder_lets_one_at_a_time_in(tmp_path: Path) -> None:
     FileLock(tmp_path / "pretrained" / "a.lock").acquire(timeout=0).lock.release()
 
 
-def test_a_lock_that_another_thread_closes_is_free_again(tmp_path: Path) -> None:
+def test_a_lock_that_another_thread_closes_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is torn down closes its generators from another thread."""
+    locks: list[FileLock] = []  # new versions of filelock release a lock that nobody refers to
+
+    def referred_to(*arguments: Any, **options: Any) -> FileLock:
+        locks.append(FileLock(*arguments, **options))
+        return locks[-1]
+
+    monkeypatch.setattr(filelock, "FileLock", referred_to)
 
     def hold() -> Iterator[None]:
         with Storage(str(tmp_path)).lock("a"):

@@ -87,10 +87,10 @@ def locate(dataset: Dataset, root: Path) -> Path:
     words = LAYOUTS[dataset.layout].words
     if Path(dataset.folder).is_absolute():
         raise UserError(f"{dataset.name}: not found at {dataset.folder}; expected {words}")
-    download = f"harness data download {dataset.name}, or " if dataset.archives else ""
+    download = f"with harness data download {dataset.name}, or " if dataset.archives else ""
     raise UserError(
         f"{dataset.name}: not found; searched {', '.join(map(str, folders))} for {words}. "
-        f"Set --data-root or HARNESS_DATA, or get it: {download}by hand: {dataset.manual}"
+        f"Set --data-root or HARNESS_DATA, or get it {download}by hand: {dataset.manual}"
     )
 
 

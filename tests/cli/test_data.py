@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Harness
-from tests.data.factories import describe, draw, lay_cub, lay_inshop, photos, records, spoil
+from tests.data.factories import describe_small_datasets, draw, lay_cub, lay_inshop, photos, records, spoil
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +25,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def root(small: Path, tmp_path: Path) -> Path:
     """A data root, and beside `blobs` the configuration of a small SOP, In-Shop and CUB."""
-    sides = {"train_classes": 5, "test_classes": 13, "train_images": 20, "test_images": 117}
-    describe(small, "sop", "Stanford_Online_Products", (1, 10, 100), **sides)
-    describe(small, "inshop", "In-shop", (1, 2, 5), train_images=18, test_images=40, query_images=15)
-    describe(small, "cub", "CUB_200_2011", (1, 2, 4, 8), train_classes=3, train_images=12, test_images=12)
+    describe_small_datasets(small)
     return tmp_path / "data root"
 
 
@@ -51,7 +48,9 @@ def test_check_lists_every_bad_image_with_its_reason_and_a_fix(root: Path, harne
     fine = harness("data", "check", "cub", "--data-root", str(root))
     assert (fine.code, fine.err) == (0, "")
     assert fine.out.splitlines()[1:] == [
-        *("training: 3 classes, 12 images", "test: 3 classes, 12 images", "every image can be read"),
+        "training: 3 classes, 12 images",
+        "test: 3 classes, 12 images",
+        "every image can be read",
     ]
     assert fine.out.startswith(f"cub: {root / 'cub'}, fingerprint ")
     images = root / "cub" / "images"
@@ -139,7 +138,7 @@ def test_a_download_is_fetched_unpacked_and_counted(
 ) -> None:
     archive(small, site, tmp_path)
     missing = harness("run", "--losses", "none", "--dataset", "cub", "--data-root", str(root))
-    assert "get it: harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
+    assert "get it with harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert (said.code, said.err) == (0, "")
     assert said.out == (f"cub: downloaded to {root / 'CUB_200_2011'}; check every image with: harness data check cub\n")
@@ -202,7 +201,7 @@ def test_caches_are_listed_and_removed(root: Path, harness: Harness, tmp_path: P
     spoil(photos(tmp_path / "photos"))
     words = ("run", "--losses", "none", "--dataset", str(tmp_path / "photos"), "--protocol", "tiny")
     assert harness(*words, "--skip-bad-images").code == 0
-    (fingerprint,) = {one["trial"]["fingerprint"] for one in records(tmp_path)}
+    (fingerprint,) = {record["trial"]["fingerprint"] for record in records(tmp_path)}
     name = f"photos-{fingerprint}-32x32"
     (row,) = (line for line in harness("data", "cache", "ls").out.splitlines() if line.startswith(name))
     assert row.split()[:3] == [name, "32", "3"]

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from harness.execution import local
 from harness.spec import Job
 from tests.conftest import PROTOCOL, Harness
-from tests.data.factories import describe, draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
+from tests.data.factories import describe_small_datasets, draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def root(small: Path, tmp_path: Path) -> Path:
     """A data root, and beside `blobs` the configuration of a small SOP, In-Shop and CUB."""
-    sides = {"train_classes": 5, "test_classes": 13, "train_images": 20, "test_images": 117}
-    describe(small, "sop", "Stanford_Online_Products", (1, 10, 100), **sides)
-    describe(small, "inshop", "In-shop", (1, 2, 5), train_images=18, test_images=40, query_images=15)
-    describe(small, "cub", "CUB_200_2011", (1, 2, 4, 8), train_classes=3, train_images=12, test_images=12)
+    describe_small_datasets(small)
     return tmp_path / "data root"
 
 
@@ -54,18 +51,18 @@ def test_a_run_on_sop_stores_results_and_prints_its_recalls_and_then_has_nothing
     assert [word for word in header.replace("|", " ").split() if word.startswith("R@")] == ["R@1", "R@10", "R@100"]
     for row in ("| Raw pixels", "| Untrained network", "| Group Loss", "| Triplet"):
         assert row in first.out
-    found = records(tmp_path)
-    assert len(found) == 4
-    for one in found:
-        assert 0 < one["metrics"]["R@1"] <= one["metrics"]["R@10"] <= one["metrics"]["R@100"] <= 1
-        assert one["provenance"]["bad_images_skipped"] == 0
+    stored = records(tmp_path)
+    assert len(stored) == 4
+    for record in stored:
+        assert 0 < record["metrics"]["R@1"] <= record["metrics"]["R@10"] <= record["metrics"]["R@100"] <= 1
+        assert record["provenance"]["bad_images_skipped"] == 0
     second = harness(*words)
     assert (second.code, second.out, second.err) == (0, first.out, "")
 
 
 def nearest_first(embeddings: torch.Tensor, query: int, gallery: list[int]) -> list[int]:
     """A slow loop: the gallery by distance."""
-    return sorted(gallery, key=lambda one: float((embeddings[one] - embeddings[query]).square().sum()))
+    return sorted(gallery, key=lambda image: float((embeddings[image] - embeddings[query]).square().sum()))
 
 
 def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tmp_path: Path) -> None:
@@ -75,20 +72,20 @@ def test_inshop_queries_search_the_gallery_only(root: Path, harness: Harness, tm
     lay_inshop(root / "In-shop", items, write=draw)
     said = harness("run", "--losses", "triplet", "--dataset", "inshop", "--data-root", str(root), "--curves")
     assert said.code == 0, said.err
-    (one,) = (record for record in records(tmp_path) if record["trial"]["loss"] == "triplet")
-    kept = load_file(tmp_path / "results" / "artifacts" / one["artifacts"]["embeddings"]["path"])
-    embeddings, labels, queries = kept["embeddings"].double(), kept["labels"].tolist(), kept["queries"].tolist()
+    (record,) = (record for record in records(tmp_path) if record["trial"]["loss"] == "triplet")
+    arrays = load_file(tmp_path / "results" / "artifacts" / record["artifacts"]["embeddings"]["path"])
+    embeddings, labels, queries = arrays["embeddings"].double(), arrays["labels"].tolist(), arrays["queries"].tolist()
     assert (len(labels), sum(queries)) == (40, 15)
     gallery = [index for index in range(40) if not queries[index]]
-    assert 0 < one["metrics"]["R@1"] < 1  # else the comparison shows nothing
+    assert 0 < record["metrics"]["R@1"] < 1  # else the comparison shows nothing
     ranked = {index: nearest_first(embeddings, index, gallery) for index in range(40) if queries[index]}
     for k in (1, 2, 5):
         hits = [any(labels[near] == labels[query] for near in order[:k]) for query, order in ranked.items()]
-        assert one["metrics"][f"R@{k}"] == pytest.approx(sum(hits) / 15)
-    assert one["curve"][-1]["R@1"] == one["metrics"]["R@1"]
+        assert record["metrics"][f"R@{k}"] == pytest.approx(sum(hits) / 15)
+    assert record["curve"][-1]["R@1"] == record["metrics"]["R@1"]
     # R is 5 for every query: its class's images in the gallery
     right = [sum(labels[near] == labels[query] for near in order[:5]) / 5 for query, order in ranked.items()]
-    assert one["metrics"]["RP"] == pytest.approx(sum(right) / 15)
+    assert record["metrics"]["RP"] == pytest.approx(sum(right) / 15)
 
 
 def test_a_grid_of_sizes_has_a_cache_for_each(
@@ -100,7 +97,7 @@ def test_a_grid_of_sizes_has_a_cache_for_each(
     said = harness(*words, "--grid", "resize=32,40", "--grid", "epochs=0,1", "--set", "fold=test")
     assert said.code == 0, said.err
     assert said.err.count("32 images go to the cache") == 2
-    assert len([one for one in own_cache.iterdir() if one.is_dir()]) == 2
+    assert len([folder for folder in own_cache.iterdir() if folder.is_dir()]) == 2
     assert len(records(tmp_path)) == 4
 
 
@@ -125,7 +122,9 @@ def test_a_users_own_folder_list_and_description_run_without_code(
         assert ("R@3" in said.out) == (name == "./mine.toml")
         assert harness("run", "--losses", "none", "--dataset", name, *more).err == ""
         (pixels,) = (
-            one for one in records(tmp_path) if one["trial"]["dataset"] == name[2:] and one["title"] == "Raw pixels"
+            record
+            for record in records(tmp_path)
+            if record["trial"]["dataset"] == name[2:] and record["title"] == "Raw pixels"
         )
         scores[name] = pixels["metrics"]["R@1"]
     assert len(set(scores.values())) == 1
@@ -182,11 +181,11 @@ def test_a_bad_image_is_named_and_going_on_without_is_recorded(small: Path, harn
         assert records(tmp_path) == []
     said = harness(*words, "--skip-bad-images")
     assert said.code == 0, said.err
-    found = records(tmp_path)
-    assert [one["provenance"]["bad_images_skipped"] for one in found] == [len(bad)] * 3
-    (one,) = (one for one in found if one["trial"]["loss"] == "triplet")
-    kept = load_file(tmp_path / "results" / "artifacts" / one["artifacts"]["embeddings"]["path"])
-    assert kept["labels"].bincount().tolist() == [4, 3, 4, 3]  # things 4 to 7, without the two that are bad
+    stored = records(tmp_path)
+    assert [record["provenance"]["bad_images_skipped"] for record in stored] == [len(bad)] * 3
+    (record,) = (record for record in stored if record["trial"]["loss"] == "triplet")
+    arrays = load_file(tmp_path / "results" / "artifacts" / record["artifacts"]["embeddings"]["path"])
+    assert arrays["labels"].bincount().tolist() == [4, 3, 4, 3]  # things 4 to 7, without the two that are bad
 
 
 def test_good_copies_of_the_bad_images_make_another_dataset_that_runs(
@@ -198,7 +197,7 @@ def test_good_copies_of_the_bad_images_make_another_dataset_that_runs(
     assert harness(*words, "--skip-bad-images").code == 0
     photos(folder)
     assert harness(*words).code == 0
-    assert sorted(one["provenance"]["bad_images_skipped"] for one in records(tmp_path)) == [0, 0, 3, 3]
+    assert sorted(record["provenance"]["bad_images_skipped"] for record in records(tmp_path)) == [0, 0, 3, 3]
 
 
 def test_a_bad_image_that_is_mended_is_good_again_though_its_size_is_the_same(
@@ -277,8 +276,8 @@ def test_show_names_the_users_folder_and_what_was_skipped(small: Path, harness: 
     sorted(folder.rglob("*.jpg"))[0].write_bytes(b"x")
     words = ("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny", "--skip-bad-images")
     assert harness(*words).code == 0
-    (one, *_) = (tmp_path / "results").glob("runs/*/*/*.json")
-    command = harness("show", one.stem).out.split("Reproduce with:\n  ")[1]
+    (file, *_) = (tmp_path / "results").glob("runs/*/*/*.json")
+    command = harness("show", file.stem).out.split("Reproduce with:\n  ")[1]
     assert f"--dataset '{folder}'" in command
     assert "--skip-bad-images" in command
 

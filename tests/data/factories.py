@@ -127,10 +127,10 @@ def unasserted(name: str) -> Dataset:
     return replace(config.dataset(name), **none)
 
 
-def side(found: listing.Listing, *, train: bool) -> list[str]:
+def side(files: listing.Listing, *, train: bool) -> list[str]:
     """The paths on one side of the split."""
-    chosen = zip(found.paths, found.labels, strict=True)
-    return [path for path, label in chosen if (label < found.train_classes) == train]
+    chosen = zip(files.paths, files.labels, strict=True)
+    return [path for path, label in chosen if (label < files.train_classes) == train]
 
 
 ITEMS = [(1, "train", 2), (5, "train", 1), (2, "query", 1), (2, "gallery", 2), (3, "query", 2), (3, "gallery", 1)]
@@ -184,6 +184,14 @@ def describe(configs: Path, layout: str, folder: str, recall_at: Sequence[int], 
     (configs / "datasets" / f"{layout}.toml").write_text(text)
 
 
+def describe_small_datasets(configs: Path) -> None:
+    """Configurations of a small SOP, In-Shop and CUB."""
+    sides = {"train_classes": 5, "test_classes": 13, "train_images": 20, "test_images": 117}
+    describe(configs, "sop", "Stanford_Online_Products", (1, 10, 100), **sides)
+    describe(configs, "inshop", "In-shop", (1, 2, 5), train_images=18, test_images=40, query_images=15)
+    describe(configs, "cub", "CUB_200_2011", (1, 2, 4, 8), train_classes=3, train_images=12, test_images=12)
+
+
 def small_sop(root: Path) -> None:
     train, test = dict.fromkeys(range(1, 6), 4), dict.fromkeys(range(6, 19), 9)
     lay_sop(root / "Stanford_Online_Products", train, test, draw)
@@ -212,9 +220,9 @@ def key(aspect: str = "square", **other: Any) -> cache.Key:
     return replace(cache.Key("things", "f1", 16, aspect), **other)
 
 
-def made(one: cache.Key, found: Listing) -> cache.Built:
-    list(cache.build(one, found))
-    built = cache.open_built(one)
+def made(cache_key: cache.Key, files: Listing) -> cache.Built:
+    list(cache.build(cache_key, files))
+    built = cache.open_built(cache_key)
     assert built is not None
     return built
 
@@ -231,6 +239,9 @@ def expected(file: Path, aspect: str, size: int = 16) -> np.ndarray:
 
 def left_over(home: Path) -> list[str]:
     """What lies beside whole caches and locks."""
-    return [one.name for one in home.iterdir() if one.suffix != ".lock" and not (one / "about.json").exists()] + [
-        one.name for one in home.glob("*.part")
-    ]
+    names = []
+    for path in home.iterdir():
+        whole = (path / "about.json").exists() and path.suffix != ".part"
+        if path.suffix != ".lock" and not whole:
+            names.append(path.name)
+    return names

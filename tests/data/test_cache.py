@@ -77,9 +77,9 @@ def test_a_cache_is_three_files_whose_form_never_changes(things: Listing) -> Non
 
 def test_fingerprint_size_and_aspect_have_a_cache_each(things: Listing) -> None:
     keys = [key(), key("kept"), key(fingerprint="f2"), key(resize=17), key(dataset="other")]
-    for one in keys:
-        assert cache.open_built(one) is None
-        made(one, things)
+    for cache_key in keys:
+        assert cache.open_built(cache_key) is None
+        made(cache_key, things)
     assert len(cache.summaries()) == len(keys)
 
 
@@ -90,28 +90,30 @@ def have(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def test_a_disk_that_is_too_small_is_told_with_both_sizes_and_the_variable(
     things: Listing, home: Path, decoded: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, needed = key(resize=1000), 8 * 3_000_000
+    cache_key, needed = key(resize=1000), 8 * 3_000_000
     have(monkeypatch, needed - 1_000_000)
-    told = r"things: the image cache needs 24\.0 MB, .*cache has 23\.0 MB free; .*HARNESS_CACHE.*harness data cache ls"
-    with pytest.raises(UserError, match=told):
-        list(cache.build(one, things))
+    message = (
+        r"things: the image cache needs 24\.0 MB, .*cache has 23\.0 MB free; .*HARNESS_CACHE.*harness data cache ls"
+    )
+    with pytest.raises(UserError, match=message):
+        list(cache.build(cache_key, things))
     assert not decoded
     assert left_over(home) == []
     have(monkeypatch, needed)
-    made(one, things)
+    made(cache_key, things)
 
 
 def test_the_stanford_products_are_told_to_need_24_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     products = Listing(tmp_path, tuple(map(str, range(120_053))), (), (), 0)
-    one = cache.Key("sop", "f1", 256, "square")
-    needed = cache.estimate(one, products)
+    cache_key = cache.Key("sop", "f1", 256, "square")
+    needed = cache.estimate(cache_key, products)
     assert needed == 120_053 * 256 * 256 * 3
     assert cache.gigabytes(needed) == "23.6 GB"
     have(monkeypatch, 20 * 10**9)
     with pytest.raises(UserError, match=r"sop: the image cache needs 23\.6 GB, .* has 20\.0 GB free"):
-        cache.check_disk(one, needed)
+        cache.check_disk(cache_key, needed)
     have(monkeypatch, 24 * 10**9)
-    cache.check_disk(one, needed)
+    cache.check_disk(cache_key, needed)
 
 
 def test_a_few_heads_tell_how_much_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,20 +178,20 @@ def test_the_list_tells_images_bad_ones_and_bytes_but_no_part(things: Listing, h
     (things.folder / "003.png").write_text("not an image")
     made(key(), things)
     shutil.copytree(key().folder, home / "things-f1-16x16.0a1b.part")
-    (one,) = cache.summaries()
-    assert (one.name, one.images, one.bad) == ("things-f1-16x16", 8, 1)
-    assert one.bytes == sum(file.stat().st_size for file in key().folder.iterdir())
-    assert one.bytes > 8 * 16 * 16 * 3
+    (summary,) = cache.summaries()
+    assert (summary.name, summary.images, summary.bad) == ("things-f1-16x16", 8, 1)
+    assert summary.bytes == sum(file.stat().st_size for file in key().folder.iterdir())
+    assert summary.bytes > 8 * 16 * 16 * 3
 
 
 def test_a_dataset_is_removed_whole_and_one_with_a_longer_name_stays(things: Listing, home: Path) -> None:
     keys = [key(), key("kept"), key(fingerprint="f2"), key(dataset="things-more")]
-    for one in keys:
-        made(one, things)
-    assert [one.name for one in cache.remove(["things-f2"])] == ["things-f2-16x16"]
+    for cache_key in keys:
+        made(cache_key, things)
+    assert [summary.name for summary in cache.remove(["things-f2"])] == ["things-f2-16x16"]
     gone = cache.remove(["things", "things-f1-short16"])
-    assert [one.name for one in gone] == ["things-f1-16x16", "things-f1-short16"]
-    assert [one.name for one in cache.summaries()] == ["things-more-f1-16x16"]
+    assert [summary.name for summary in gone] == ["things-f1-16x16", "things-f1-short16"]
+    assert [summary.name for summary in cache.summaries()] == ["things-more-f1-16x16"]
     assert left_over(home) == []
     with pytest.raises(UserError, match=r"no image cache in .* named 'things'; .*Known: things-more-f1-16x16"):
         cache.remove(["things-more", "things"])
@@ -200,7 +202,7 @@ def test_a_cache_that_cannot_be_understood_is_listed_and_can_be_removed(things: 
     for name, about in (("torn-f1-16x16", "{"), ("other-f1-16x16", '{"schema": 0}')):
         (cache.home() / name).mkdir(parents=True)
         (cache.home() / name / "about.json").write_text(about)
-    assert [one.name for one in cache.summaries()] == ["other-f1-16x16", "torn-f1-16x16"]
+    assert [summary.name for summary in cache.summaries()] == ["other-f1-16x16", "torn-f1-16x16"]
     cache.remove(["torn", "other"])
     assert cache.summaries() == []
 

@@ -34,7 +34,7 @@ class Site(ThreadingHTTPServer):
         self.fault = ""  # how a connection ends early: short, reset, stall, chunked
         self.faults = 0  # how many connections do
         self.piece = 3000  # bytes such a connection gives
-        self.asked: list[str | None] = []  # the Range of each request
+        self.requested: list[str | None] = []  # the Range of each request
         self.released = threading.Event()  # ends what stalls
 
     @property
@@ -53,16 +53,16 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        site, asked = self.server, self.headers["Range"]
-        site.asked.append(asked)
+        site, requested = self.server, self.headers["Range"]
+        site.requested.append(requested)
         if site.statuses:
             self.send_response(site.statuses.pop(0))
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         start, total = 0, len(site.content)
-        if asked and site.ranges and self.headers["If-Range"] in (None, site.etag):
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if requested and site.ranges and self.headers["If-Range"] in (None, site.etag):
+            start = int(requested.removeprefix("bytes=").removesuffix("-"))
             self.send_response(206 if start < total else 416)
             self.send_header(
                 "Content-Range", f"bytes {start}-{total - 1}/{total}" if start < total else f"bytes */{total}"
@@ -121,7 +121,7 @@ def begun(site: Site, folder: Path, size: int, archive: Archive | None = None) -
         with pytest.raises(UserError):
             fetch(archive or site.archive(), folder, quiet)
     assert (folder / "birds.tgz.part").stat().st_size == size
-    site.asked.clear()
+    site.requested.clear()
 
 
 def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
@@ -150,9 +150,9 @@ def test_a_dropped_connection_goes_on_from_where_it_stopped(
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
     assert names(tmp_path) == ["birds.tgz"]
     if fault in ("short", "chunked"):
-        assert site.asked == [None, "bytes=3000-"]
+        assert site.requested == [None, "bytes=3000-"]
     else:  # bytes may be lost: the kernel may drop those of a reset connection, a slow machine those of a stalled one
-        assert len(site.asked) >= 2
+        assert len(site.requested) >= 2
 
 
 def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(site: Site, tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(
         f"{site.url}: the connection ended at 4,000 of 10,240 bytes; "
         "rerun the same command to continue from 4,000 bytes"
     )
-    assert site.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
+    assert site.requested == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
     assert (tmp_path / "birds.tgz.part").read_bytes() == CONTENT[:4000]
     said: list[int] = []
     file = fetch(site.archive(), tmp_path, lambda so_far, total: said.append(so_far))
-    assert site.asked[4:] == ["bytes=4000-"]
+    assert site.requested[4:] == ["bytes=4000-"]
     assert min(said) > 4000
     assert file.read_bytes() == CONTENT
 
@@ -178,7 +178,7 @@ def test_tries_that_bring_enough_do_not_use_up_the_patience(
     monkeypatch.setattr(download, "PROGRESS", 500)
     site.fault, site.faults, site.piece = "short", 100, 500
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert len(site.asked) == 21
+    assert len(site.requested) == 21
 
 
 def test_pauses_grow(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +194,14 @@ def test_a_server_without_ranges_starts_over(site: Site, tmp_path: Path) -> None
     begun(site, tmp_path, 5000)
     site.ranges = False
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 def test_a_file_that_changed_meanwhile_is_not_joined_to_its_old_half(site: Site, tmp_path: Path) -> None:
     begun(site, tmp_path, 5000, site.archive(""))
     site.content, site.etag = CONTENT[::-1], '"2"'
     assert fetch(site.archive(""), tmp_path, quiet).read_bytes() == CONTENT[::-1]
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"1"'])
@@ -209,35 +209,35 @@ def test_without_checksum_or_version_nothing_is_resumed(site: Site, tmp_path: Pa
     site.etag = etag
     begun(site, tmp_path, 5000, site.archive(""))
     assert fetch(site.archive(""), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [None]
+    assert site.requested == [None]
 
 
 def test_a_checksum_is_enough_to_resume(site: Site, tmp_path: Path) -> None:
     site.etag = None
     begun(site, tmp_path, 5000)
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 def test_a_part_that_is_complete_is_finished_without_its_bytes(site: Site, tmp_path: Path) -> None:
     (tmp_path / "birds.tgz.part").write_bytes(CONTENT)
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [f"bytes={len(CONTENT)}-"]
+    assert site.requested == [f"bytes={len(CONTENT)}-"]
     assert names(tmp_path) == ["birds.tgz"]
 
 
 def test_a_part_longer_than_the_file_starts_over(site: Site, tmp_path: Path) -> None:
     (tmp_path / "birds.tgz.part").write_bytes(CONTENT + b"more")
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [f"bytes={len(CONTENT) + 4}-", None]
+    assert site.requested == [f"bytes={len(CONTENT) + 4}-", None]
 
 
 def test_a_wrong_checksum_removes_the_part_and_names_both(site: Site, tmp_path: Path) -> None:
     site.content = b"a page that says sorry"
     with pytest.raises(UserError) as error:
         fetch(site.archive("md5"), tmp_path, quiet)
-    found = hashlib.md5(site.content).hexdigest()
-    assert all(word in one_line(error) for word in (site.url, site.archive("md5").checksum, f"md5:{found}"))
+    digest = hashlib.md5(site.content).hexdigest()
+    assert all(word in one_line(error) for word in (site.url, site.archive("md5").checksum, f"md5:{digest}"))
     assert names(tmp_path) == []
 
 
@@ -247,14 +247,14 @@ def test_a_refusal_is_told_at_once(site: Site, tmp_path: Path, status: int) -> N
     with pytest.raises(UserError) as error:
         fetch(site.archive(), tmp_path, quiet)
     assert one_line(error).startswith(f"{site.url}: HTTP {status} ")
-    assert len(site.asked) == 1
+    assert len(site.requested) == 1
 
 
 def test_a_server_that_stays_broken_is_told_with_its_status(site: Site, tmp_path: Path) -> None:
     site.statuses = [503] * 9
     with pytest.raises(UserError, match=r"HTTP 503 .*; rerun the same command to try again"):
         fetch(site.archive(), tmp_path, quiet)
-    assert len(site.asked) == 4
+    assert len(site.requested) == 4
 
 
 def test_nobody_listening_is_one_line(site: Site, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_length_that_is_not_told_is_none(site: Site, tmp_path: Path) -> None:
 def test_a_connection_left_open_after_the_last_byte_is_not_waited_for(site: Site, tmp_path: Path) -> None:
     site.fault, site.faults, site.piece = "stall", 1, len(CONTENT)
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [None]  # who waits for its end meets the time limit and asks again
+    assert site.requested == [None]  # who waits for its end meets the time limit and asks again
 
 
 def test_a_disk_too_small_is_told_before_the_first_byte(
@@ -299,7 +299,7 @@ def test_a_disk_that_fills_up_is_told_and_not_tried_again(site: Site, tmp_path: 
     (tmp_path / "birds.tgz.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"cannot write .*birds.tgz.part: No space left on device"):
         fetch(site.archive(), tmp_path, quiet)
-    assert len(site.asked) == 1
+    assert len(site.requested) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_told(site: Site, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_what_is_there_and_right_is_not_fetched_again(site: Site, tmp_path: Path
     for kind in ("md5", ""):
         (tmp_path / "birds.tgz").write_bytes(CONTENT)
         assert fetch(site.archive(kind), tmp_path, quiet) == tmp_path / "birds.tgz"
-    assert site.asked == []
+    assert site.requested == []
 
 
 def test_what_is_there_and_wrong_is_neither_used_nor_replaced(site: Site, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_what_is_there_and_wrong_is_neither_used_nor_replaced(site: Site, tmp_pa
     with pytest.raises(UserError, match="remove it"):
         fetch(site.archive(), tmp_path, quiet)
     assert (tmp_path / "birds.tgz").read_bytes() == b"mine"
-    assert site.asked == []
+    assert site.requested == []
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_a_format_that_loses_nothing_gives_its_pixels(tmp_path: Path, ending: st
         pixels = np.array([[RED, GREEN, BLUE], [BLUE, WHITE, RED]], dtype=np.uint8)
     options = {"lossless": True} if ending == "webp" else {}
     Image.fromarray(pixels).save(tmp_path / f"a.{ending}", **options)
-    found = images.read(tmp_path / f"a.{ending}")
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, pixels)
+    pixels_read = images.read(tmp_path / f"a.{ending}")
+    assert pixels_read.dtype == np.uint8
+    assert np.array_equal(pixels_read, pixels)
     assert images.size(tmp_path / f"a.{ending}") == pixels.shape[:2]
 
 
@@ -113,9 +113,9 @@ def test_sixteen_bits_are_scaled_to_eight_not_clipped(tmp_path: Path) -> None:
     (tmp_path / "a.ppm").write_bytes(b"P5 5 1 65535\n" + grey.astype(">u2").tobytes())
     (tmp_path / "rgb.png").write_bytes(png(5, 1, 16, 2, b"\0" + grey.repeat(3).astype(">u2").tobytes()))
     for name in ("a.png", "a.tif", "a.ppm", "rgb.png"):
-        found = images.read(tmp_path / name)
-        assert found.shape == (1, 5, 3)
-        assert found[0, :, 0].tolist() == found[0, :, 2].tolist() == [0, 0, 1, 128, 255], name
+        pixels_read = images.read(tmp_path / name)
+        assert pixels_read.shape == (1, 5, 3)
+        assert pixels_read[0, :, 0].tolist() == pixels_read[0, :, 2].tolist() == [0, 0, 1, 128, 255], name
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
@@ -225,10 +225,10 @@ def test_broken_ones_are_listed_in_order_with_the_reason_and_progress_is_reporte
         Image.new("RGB", (2, 2)).save(tmp_path / name)
     (tmp_path / "6.png").write_bytes(b"")
     (tmp_path / "2.png").unlink()
-    told: list[tuple[int, int]] = []
-    found = list(images.broken(tmp_path, names, lambda done, total: told.append((done, total))))
-    assert found == [("2.png", "the file is missing"), ("6.png", "the file is empty")]
-    assert told == [(3, 8), (6, 8), (8, 8)]
+    reports: list[tuple[int, int]] = []
+    unreadable = list(images.broken(tmp_path, names, lambda done, total: reports.append((done, total))))
+    assert unreadable == [("2.png", "the file is missing"), ("6.png", "the file is empty")]
+    assert reports == [(3, 8), (6, 8), (8, 8)]
 
 
 # --- resizing ---
@@ -242,10 +242,10 @@ def test_resizing_is_torchvisions(tmp_path: Path, size: tuple[int, int], aspect:
     for resize in (16, 15, 64):
         wanted = v2.Resize([resize, resize] if aspect == "square" else resize)
         expected = np.asarray(wanted(Image.fromarray(pixels)))
-        found = images.read(tmp_path / "a.png", resize, aspect)
-        assert found.shape == expected.shape
-        assert np.array_equal(found, expected)
-        assert images.resized(size[1], size[0], resize, aspect) == found.shape[:2]
+        pixels_read = images.read(tmp_path / "a.png", resize, aspect)
+        assert pixels_read.shape == expected.shape
+        assert np.array_equal(pixels_read, expected)
+        assert images.resized(size[1], size[0], resize, aspect) == pixels_read.shape[:2]
 
 
 def test_the_long_side_is_rounded_down() -> None:
@@ -264,6 +264,6 @@ def test_transparency_is_laid_on_white_before_resizing(tmp_path: Path) -> None:
 
 def test_pixels_can_be_copied_to_a_tensor(tmp_path: Path) -> None:
     Image.fromarray(noise(3, 2)).save(tmp_path / "a.png")
-    found = images.read(tmp_path / "a.png")
-    assert found.flags.c_contiguous
-    assert torch.from_numpy(found.copy()).shape == (3, 2, 3)
+    pixels_read = images.read(tmp_path / "a.png")
+    assert pixels_read.flags.c_contiguous
+    assert torch.from_numpy(pixels_read.copy()).shape == (3, 2, 3)

@@ -53,11 +53,11 @@ def test_a_class_on_both_sides_is_refused(tmp_path: Path) -> None:
         listing.read(unasserted("sop"), tmp_path)
 
 
-@pytest.mark.parametrize("place", ["CUB_200_2011", "cub", "."])
-def test_a_dataset_is_found_by_its_usual_name_its_short_name_or_as_the_root_itself(tmp_path: Path, place: str) -> None:
-    lay_cub(tmp_path / place)
+@pytest.mark.parametrize("name", ["CUB_200_2011", "cub", "."])
+def test_a_dataset_is_found_by_its_usual_name_its_short_name_or_as_the_root_itself(tmp_path: Path, name: str) -> None:
+    lay_cub(tmp_path / name)
     assert listing.exists(config.dataset("cub"), tmp_path)
-    assert listing.locate(config.dataset("cub"), tmp_path) == tmp_path / place
+    assert listing.locate(config.dataset("cub"), tmp_path) == tmp_path / name
 
 
 def test_data_that_is_not_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
@@ -66,12 +66,12 @@ def test_data_that_is_not_there_says_where_it_looked_and_how_to_get_it(tmp_path:
         listing.read(config.dataset("cub"), tmp_path)
     assert str(error.value).startswith(
         f"cub: not found; searched {tmp_path}/CUB_200_2011, {tmp_path}/cub, {tmp_path} for images.txt, "
-        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it: harness data download cub, "
-        "or by hand: https://www.vision.caltech.edu"
+        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it with harness data download "
+        "cub, or by hand: https://www.vision.caltech.edu"
     )
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("inshop"), tmp_path)
-    assert "or get it: by hand: https://mmlab" in str(error.value)
+    assert "or get it by hand: https://mmlab" in str(error.value)
     assert "download" not in str(error.value)
 
 
@@ -144,6 +144,12 @@ def test_the_same_images_halved_elsewhere_are_another_dataset(tmp_path: Path) ->
 
 def test_numbers_that_are_not_known_are_those_found(tmp_path: Path) -> None:
     lay_inshop(tmp_path, ITEMS)
-    found = listing.identify(replace(unasserted("inshop"), train_images=3), tmp_path)
-    numbers = (found.train_classes, found.test_classes, found.train_images, found.test_images, found.query_images)
+    dataset = listing.identify(replace(unasserted("inshop"), train_images=3), tmp_path)
+    numbers = (
+        dataset.train_classes,
+        dataset.test_classes,
+        dataset.train_images,
+        dataset.test_images,
+        dataset.query_images,
+    )
     assert numbers == (2, 2, 3, 6, 3)

@@ -25,8 +25,8 @@ def own(folder: Path) -> Dataset:
 
 def trial(dataset: Dataset, aspect: str) -> Trial:
     settings = {"resize": 16, "crop": 16, "aspect": aspect, "augment": "none"}
-    asked = Experiment(dataset, config.protocol("quick"), (config.loss("triplet"),), settings=settings)
-    return plan.final(asked, {})[0]
+    experiment = Experiment(dataset, config.protocol("quick"), (config.loss("triplet"),), settings=settings)
+    return plan.final(experiment, {})[0]
 
 
 def load(dataset: Dataset, aspect: str, *, skip_bad: bool = False) -> folds.Images:
@@ -96,8 +96,8 @@ def test_a_worker_whose_files_changed_after_planning_says_so(tmp_path: Path) -> 
 
 
 def test_a_worker_finds_its_own_copy_by_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("driver", "worker"):
-        lay_cub(tmp_path / place / "cub")
+    for node in ("driver", "worker"):
+        lay_cub(tmp_path / node / "cub")
     planned = listing.identify(unasserted("cub"), tmp_path / "driver")
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "worker"))
     assert loading.planned_listing(planned, str(tmp_path / "driver")).folder == tmp_path / "driver" / "cub"

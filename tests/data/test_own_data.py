@@ -14,10 +14,10 @@ from tests.data.factories import lay_cub, own, scribble, side, write_text
 def test_a_folder_of_class_folders_is_ordered_as_people_count(tmp_path: Path) -> None:
     for name in ("10.gull", "2.sparrow", "1.wren", "9.tit", "11.owl"):
         scribble(tmp_path / "photos" / name / "a.jpg", 0)
-    found = own(tmp_path / "photos")
-    assert found.classes == ("1.wren", "2.sparrow", "9.tit", "10.gull", "11.owl")
-    assert found.train_classes == 3  # of five
-    assert side(found, train=False) == ["10.gull/a.jpg", "11.owl/a.jpg"]
+    files = own(tmp_path / "photos")
+    assert files.classes == ("1.wren", "2.sparrow", "9.tit", "10.gull", "11.owl")
+    assert files.train_classes == 3  # of five
+    assert side(files, train=False) == ["10.gull/a.jpg", "11.owl/a.jpg"]
 
 
 def test_labels_are_ordered_by_the_numbers_in_them() -> None:
@@ -42,9 +42,9 @@ def test_a_file_name_that_is_no_text_is_taken_as_it_is(tmp_path: Path) -> None:
         scribble(tmp_path / name / "1.jpg", 0)
     before = listing.fingerprint(own(tmp_path))
     os.rename(tmp_path / "a" / "1.jpg", os.fsencode(tmp_path / "a") + b"/caf\xe9.jpg")
-    found = own(tmp_path)
-    assert (found.folder / found.paths[0]).read_text() == "0 1.jpg"
-    assert listing.fingerprint(found) != before
+    files = own(tmp_path)
+    assert (files.folder / files.paths[0]).read_text() == "0 1.jpg"
+    assert listing.fingerprint(files) != before
 
 
 OWN_MISTAKES = [
@@ -84,20 +84,20 @@ def test_a_csv_without_a_split_is_halved_by_class(tmp_path: Path) -> None:
         b"\xef\xbb\xbflabel,path\r\n10,x/a.jpg\r\n2,x/b.jpg\r\n\r\n"  # as Excel writes
         b'1,"x/c, d.jpg"\r\n10, e.jpg \r\n11,f.jpg\r\n'
     )
-    found = own(tmp_path / "list.csv")
-    assert found.folder == tmp_path
-    assert found.classes == ("1", "2", "10", "11")
-    assert side(found, train=True) == ["x/b.jpg", "x/c, d.jpg"]
-    assert side(found, train=False) == ["x/a.jpg", "e.jpg", "f.jpg"]
+    files = own(tmp_path / "list.csv")
+    assert files.folder == tmp_path
+    assert files.classes == ("1", "2", "10", "11")
+    assert side(files, train=True) == ["x/b.jpg", "x/c, d.jpg"]
+    assert side(files, train=False) == ["x/a.jpg", "e.jpg", "f.jpg"]
 
 
 def test_a_csv_with_a_split_is_split_so(tmp_path: Path) -> None:
     rows = "a.jpg,z,train\nb.jpg,y,train\nc.jpg,a,test\nd.jpg,b,test\ne.jpg,z, train\n"
     (tmp_path / "list.csv").write_text(f"path,label,split\n{rows}")
-    found = own(tmp_path / "list.csv")
-    assert found.classes == ("y", "z", "a", "b")
-    assert side(found, train=True) == ["a.jpg", "b.jpg", "e.jpg"]
-    assert found.queries == ()
+    files = own(tmp_path / "list.csv")
+    assert files.classes == ("y", "z", "a", "b")
+    assert side(files, train=True) == ["a.jpg", "b.jpg", "e.jpg"]
+    assert files.queries == ()
     (tmp_path / "list.csv").write_text(f"path,label,split\n{rows.replace('test', 'query')}f.jpg,a,gallery\n")
     assert own(tmp_path / "list.csv").queries == (False, False, True, True, False, False)
 
@@ -145,9 +145,9 @@ def test_a_toml_describes_data_that_lies_beside_it(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('layout = "cub"\nfolder = "birds"\ntrain_classes = 2\nrecall_at = [1, 5]\n')
     dataset = config.dataset(str(tmp_path / "mine.toml"))
     assert (dataset.name, dataset.recall_at, dataset.protocol) == ("mine.toml", (1, 5), "cpu")
-    found = own(tmp_path / "mine.toml")
-    assert found.folder == tmp_path / "birds"
-    assert (found.train_classes, len(found.classes)) == (2, 6)
+    files = own(tmp_path / "mine.toml")
+    assert files.folder == tmp_path / "birds"
+    assert (files.train_classes, len(files.classes)) == (2, 6)
     (tmp_path / "mine.toml").write_text('layout = "cub"\nfolder = "birds"\ntest_images = 5\n')
     with pytest.raises(UserError, match=r"mine\.toml: expected 5 test images, found 6 under "):
         own(tmp_path / "mine.toml")

@@ -22,9 +22,15 @@ def test_the_shipped_numbers_are_those_the_papers_give() -> None:
         "inshop": (3997, 3985, 25882, 14218 + 12612, 14218, (1, 10, 20, 30)),
     }
     for name, numbers in expected.items():
-        one = config.dataset(name)
-        counts = (one.train_classes, one.test_classes, one.train_images, one.test_images, one.query_images)
-        assert (*counts, one.recall_at) == numbers
+        dataset = config.dataset(name)
+        counts = (
+            dataset.train_classes,
+            dataset.test_classes,
+            dataset.train_images,
+            dataset.test_images,
+            dataset.query_images,
+        )
+        assert (*counts, dataset.recall_at) == numbers
 
 
 def test_every_layout_of_files_has_a_reader_and_a_marker() -> None:
@@ -42,40 +48,48 @@ def test_every_shipped_dataset_has_a_layout_and_a_place_of_its_own_in_the_tables
 
 def test_cub_trains_on_the_first_half_of_the_class_ids_whatever_its_image_split_says(tmp_path: Path) -> None:
     lay_cub(tmp_path / "CUB_200_2011")
-    found = listing.read(unasserted("cub"), tmp_path)
-    assert found.folder == tmp_path / "CUB_200_2011"
-    assert found.classes == ("1", "2", "3", "10", "11", "12")  # as numbers: 10 is not before 2
-    assert found.train_classes == 3
+    files = listing.read(unasserted("cub"), tmp_path)
+    assert files.folder == tmp_path / "CUB_200_2011"
+    assert files.classes == ("1", "2", "3", "10", "11", "12")  # as numbers: 10 is not before 2
+    assert files.train_classes == 3
     for train, labels in ((True, (1, 2, 3)), (False, (10, 11, 12))):
         names = [f"images/{label:03}.Bird/Bird_{n}.jpg" for label in labels for n in (0, 1)]
-        assert side(found, train=train) == names
-    assert found.queries == ()
+        assert side(files, train=train) == names
+    assert files.queries == ()
     (tmp_path / "CUB_200_2011" / "train_test_split.txt").unlink()
-    assert listing.read(unasserted("cub"), tmp_path) == found
+    assert listing.read(unasserted("cub"), tmp_path) == files
 
 
 def test_a_class_name_does_not_decide_the_side_its_id_does(tmp_path: Path) -> None:
     (tmp_path / "images.txt").write_text("1 d/1.jpg\n2 c/with spaces.jpg\n3 b/1.jpg\n4 a/1.jpg\n")
     (tmp_path / "image_class_labels.txt").write_text("4 4\n3 3\n2 2\n1 1\n")
-    found = listing.read(unasserted("cub"), tmp_path)
-    assert side(found, train=True) == ["images/d/1.jpg", "images/c/with spaces.jpg"]
+    files = listing.read(unasserted("cub"), tmp_path)
+    assert side(files, train=True) == ["images/d/1.jpg", "images/c/with spaces.jpg"]
 
 
 CAR_FORMS = (
-    *("one list", "devkit", "devkit, nested", "devkit, test labels apart"),
-    *("", "{side}", "car_data/", "car_data/{side}", "car_data/car_data/", "car_data/car_data/{side}"),
+    "one list",
+    "devkit",
+    "devkit, nested",
+    "devkit, test labels apart",
+    "",
+    "{side}",
+    "car_data/",
+    "car_data/{side}",
+    "car_data/car_data/",
+    "car_data/car_data/{side}",
 )
 
 
 @pytest.mark.parametrize("form", CAR_FORMS)
 def test_cars_have_the_same_sides_in_every_form(tmp_path: Path, form: str) -> None:
     lay_cars(tmp_path / "cars196", form)
-    found = listing.read(replace(unasserted("cars"), train_images=6, test_images=6), tmp_path)
+    files = listing.read(replace(unasserted("cars"), train_images=6, test_images=6), tmp_path)
     for train, names in ((True, CARS[:2]), (False, CARS[2:])):
-        texts = sorted((found.folder / path).read_text() for path in side(found, train=train))
+        texts = sorted((files.folder / path).read_text() for path in side(files, train=train))
         assert texts == sorted(f"{name} {n}" for name in names for n in range(3))
-    assert len(found.classes) == 4
-    assert found.train_classes == 2
+    assert len(files.classes) == 4
+    assert files.train_classes == 2
 
 
 def test_cars_tell_which_list_is_missing_and_which_is_not_one(tmp_path: Path) -> None:
@@ -107,11 +121,15 @@ def test_cars_tell_which_list_is_missing_and_which_is_not_one(tmp_path: Path) ->
 
 def test_sop_is_split_by_its_own_lists(tmp_path: Path) -> None:
     lay_sop(tmp_path / "sop", train={7: 2, 12: 1}, test={1: 3, 2: 1, 3: 2})
-    found = listing.read(unasserted("sop"), tmp_path)
-    assert found.classes == ("7", "12", "1", "2", "3")  # training classes first, though their ids are higher
-    assert side(found, train=True) == ["chair_final/7_0.JPG", "chair_final/7_1.JPG", "chair_final/12_0.JPG"]
-    assert found.counts() == {
-        **{"train_classes": 2, "test_classes": 3, "train_images": 3, "test_images": 6, "query_images": 0}
+    files = listing.read(unasserted("sop"), tmp_path)
+    assert files.classes == ("7", "12", "1", "2", "3")  # training classes first, though their ids are higher
+    assert side(files, train=True) == ["chair_final/7_0.JPG", "chair_final/7_1.JPG", "chair_final/12_0.JPG"]
+    assert files.counts() == {
+        "train_classes": 2,
+        "test_classes": 3,
+        "train_images": 3,
+        "test_images": 6,
+        "query_images": 0,
     }
 
 
@@ -121,13 +139,13 @@ def test_inshop_has_queries_and_a_gallery_wherever_its_files_were_unpacked(
     tmp_path: Path, images: str, place: str
 ) -> None:
     lay_inshop(tmp_path / "inshop", ITEMS, images, place)
-    found = listing.read(replace(unasserted("inshop"), test_images=6, query_images=3), tmp_path)
-    assert all((found.folder / path).is_file() for path in found.paths)
-    assert found.classes == ("id_00000001", "id_00000005", "id_00000002", "id_00000003")
-    assert found.train_classes == 2
-    queries = [path for path, query in zip(found.paths, found.queries, strict=True) if query]
+    files = listing.read(replace(unasserted("inshop"), test_images=6, query_images=3), tmp_path)
+    assert all((files.folder / path).is_file() for path in files.paths)
+    assert files.classes == ("id_00000001", "id_00000005", "id_00000002", "id_00000003")
+    assert files.train_classes == 2
+    queries = [path for path, query in zip(files.paths, files.queries, strict=True) if query]
     assert [Path(path).name for path in queries] == ["query_0.jpg", "query_0.jpg", "query_1.jpg"]
-    assert found.counts()["train_images"] == 3
+    assert files.counts()["train_images"] == 3
 
 
 DAMAGED = [
