@@ -199,12 +199,12 @@ def offer(tile: Tensor, rest: Tensor, rows: Best, begin: int, columns: Best | No
         floor = torch.minimum(floor, below.amin(dim=1))
     hit = (maxima > floor).flatten().nonzero().squeeze(1).int()
     row, group = hit // groups, hit % groups
-    found = tile.view(-1, GROUP).index_select(0, hit) - rest.index_select(0, row)[:, None]
+    entries = tile.view(-1, GROUP).index_select(0, hit) - rest.index_select(0, row)[:, None]
     floor = rows.floor.index_select(0, row)[:, None]
     if columns is not None:
         floor = torch.minimum(floor, below.index_select(0, group))
-    place = (found > floor).flatten().nonzero().squeeze(1).int()
-    which, value = place // GROUP, found.view(-1).index_select(0, place)
+    place = (entries > floor).flatten().nonzero().squeeze(1).int()
+    which, value = place // GROUP, entries.view(-1).index_select(0, place)
     row, column = row.index_select(0, which), group.index_select(0, which) * GROUP + place % GROUP
     rows.take(row, column + begin, value)
     if columns is not None:

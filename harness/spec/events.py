@@ -54,11 +54,11 @@ class Job:
     weights_file: str = ""  # where weights=file:HASH lie
 
 
-def finish(steps: Generator[Item, None, Value], report: Callable[[Item], Any] = lambda _: None) -> Value:
-    """Run a generator to its end: `report` is called with each item, and what it returns is returned."""
+def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:
+    """Run a generator to its end, calling `on_item` with each item. Returns the generator's return value."""
     while True:
         try:
             item = next(steps)
         except StopIteration as end:
             return end.value
-        report(item)
+        on_item(item)
