@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.files import write_part, writing
 from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
 
 if TYPE_CHECKING:
@@ -158,16 +159,8 @@ def read(file: Path) -> Result:
 
 
 def _write_part(target: Path, data: dict[str, Any]) -> Path:
-    """A synced temporary file beside the target. A disk that refuses is an error that stops the command."""
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as stream:
-            json.dump(data, stream, indent=1, sort_keys=True, allow_nan=False)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from None
-    return part
+    """The record in a synced temporary file beside its target. A disk that refuses is an error that stops the
+    command."""
+    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with writing(target):
+        return write_part(target, text.encode())

@@ -207,7 +207,7 @@ def test_caches_are_listed_and_removed(root: Path, harness: Harness, tmp_path: P
     assert row.split()[:3] == [name, "32", "3"]
     said = harness("data", "cache", "rm", "photo")
     assert said.code == 2
-    assert said.err == f"harness: no image cache in {own_cache} named 'photo'; Known: {name}\n"
+    assert said.err == f"harness: no image cache in {own_cache} named 'photo'; known: {name}\n"
     said = harness("data", "cache", "rm", "photos")
     assert said.code == 0
     assert said.out.startswith(f"removed {name}, ")

@@ -193,7 +193,7 @@ def test_a_dataset_is_removed_whole_and_one_with_a_longer_name_stays(things: Lis
     assert [summary.name for summary in gone] == ["things-f1-16x16", "things-f1-short16"]
     assert [summary.name for summary in cache.summaries()] == ["things-more-f1-16x16"]
     assert left_over(home) == []
-    with pytest.raises(UserError, match=r"no image cache in .* named 'things'; .*Known: things-more-f1-16x16"):
+    with pytest.raises(UserError, match=r"no image cache in .* named 'things'; .*nown: things-more-f1-16x16"):
         cache.remove(["things-more", "things"])
     assert len(cache.summaries()) == 1
 
