@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test check lint docs format clean
 .DEFAULT_GOAL := demo
 
 # The stamp is older than what it was made from: install again.
@@ -18,15 +18,21 @@ demo: .venv/installed  ## train the four core losses on the embedded dataset and
 test: .venv/installed  ## every test
 	$(BIN)/pytest
 
-check: .venv/installed  ## format, lint, types and the fast tests
+check: lint  ## format, lint, types and the fast tests
+	$(BIN)/pytest -m "not slow"
+
+lint: .venv/installed  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow"
+
+docs: .venv/installed  ## the documentation site, in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache docs/_build docs/generated

@@ -46,9 +46,9 @@ def product(x: Any, y: Any) -> dict[str, float]:
 
 
 def retrieval(x: Any, y: Any) -> dict[str, float]:
-    from harness.evaluation import metrics as evaluate
+    from harness.evaluation import metrics
 
-    return evaluate.retrieval(x, y, KS)
+    return metrics.retrieval(x, y, KS)
 
 
 def pml(x: Any, y: Any) -> dict[str, float]:
@@ -62,7 +62,8 @@ def pml(x: Any, y: Any) -> dict[str, float]:
 
 def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
     def run(x: Any, y: Any) -> dict[str, float]:
-        from harness.evaluation.clustering import RECIPES, kmeans
+        from harness.evaluation.clustering import kmeans
+        from harness.evaluation.recipes import RECIPES
 
         return quality(x, y, kmeans(x, len(y.unique()), 0, RECIPES[recipe]))
 
@@ -84,13 +85,14 @@ def curve(x: Any, y: Any) -> dict[str, float]:
     import torch
 
     from harness.evaluation import clustering
+    from harness.evaluation.recipes import OURS
 
     k, generator = len(y.unique()), torch.Generator().manual_seed(0)
     begun = time.perf_counter()
-    labels = clustering.start(x, k, clustering.OURS.rounds, generator)
+    labels = clustering.start(x, k, OURS.rounds, generator)
     spent, found = time.perf_counter() - begun, {}
-    going = clustering.hartigan(x, labels, k, clustering.OURS.sweeps, generator)
-    for sweeps in range(clustering.OURS.sweeps):
+    going = clustering.hartigan(x, labels, k, OURS.sweeps, generator)
+    for sweeps in range(OURS.sweeps):
         got = quality(x, y, labels)
         found |= {f"{sweeps} seconds": spent, f"{sweeps} inertia": got["inertia"], f"{sweeps} NMI": got["NMI"]}
         begun = time.perf_counter()
@@ -116,11 +118,11 @@ def wide(x: Any, y: Any) -> dict[str, float]:
     """5,000 queries against the rest."""
     import torch
 
-    from harness.evaluation import metrics as evaluate
+    from harness.evaluation import metrics
 
     queries = torch.zeros(len(y), dtype=torch.bool)
     queries[:5000] = True
-    return evaluate.retrieval(x, y, (1, 10), queries)
+    return metrics.retrieval(x, y, (1, 10), queries)
 
 
 TASKS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
@@ -184,7 +186,18 @@ def main() -> None:
         return
     skip = set(arguments.skip.split(","))
     points, classes = round(POINTS * arguments.scale), round(CLASSES * arguments.scale)
+    compare_retrieval(points, classes, skip)
+    compare_kmeans(points, classes, skip)
+    if "growth" not in skip:
+        show_growth(points, classes)
+    if "wide" not in skip:
+        n = round(1_000_000 * arguments.scale)
+        got = run("wide", n, n // 100, 128)
+        print(f"\n4. 5,000 queries against {n - 5000:,} x 128")
+        show("ours", got, f"the process: {got['total'] / 1e9:.2f} GB (aim: under 4)")
 
+
+def compare_retrieval(points: int, classes: int, skip: set[str]) -> None:
     print(f"1. Recall@1/10/100 and MAP@R, {points:,} x {DIM}, {classes:,} classes")
     bare, ours = run("product", points, classes), run("retrieval", points, classes)
     show("matrix product alone", bare)
@@ -192,12 +205,11 @@ def main() -> None:
     if "pml" not in skip:
         theirs = run("pml", points, classes)
         ratio, share = theirs["seconds"] / ours["seconds"], ours["memory"] / max(theirs["memory"], 1)
-        show(
-            "PML with faiss",
-            theirs,
-            f"{ratio:.1f}x our time (aim: 2.5), ours needs {share:.0%} of its memory (aim: 10%)",
-        )
+        aims = f"{ratio:.1f}x our time (aim: 2.5), ours needs {share:.0%} of its memory (aim: 10%)"
+        show("PML with faiss", theirs, aims)
 
+
+def compare_kmeans(points: int, classes: int, skip: set[str]) -> None:
     print(f"\n2. k-means with {classes:,} clusters")
     ours = run("kmeans ours", points, classes)
     show("ours", ours)
@@ -222,18 +234,13 @@ def main() -> None:
             f"    {sweep:2} whole sweeps {spent:8.1f} s  inertia {inertia:.1f}  NMI {steps[f'{sweep} NMI']:.4f}{beside}"
         )
 
-    if "growth" not in skip:
-        print("\n3. How cost grows")
-        for factor in (1, 2, 4):
-            n, k = round(points * factor / 4), round(classes * factor / 4)
-            found, grouped = run("retrieval", n, k), run("kmeans ours", n, k)
-            print(f"  {factor}x: {n:,} points  retrieval {found['seconds']:.1f} s  k-means {grouped['seconds']:.1f} s")
 
-    if "wide" not in skip:
-        n = round(1_000_000 * arguments.scale)
-        got = run("wide", n, n // 100, 128)
-        print(f"\n4. 5,000 queries against {n - 5000:,} x 128")
-        show("ours", got, f"the process: {got['total'] / 1e9:.2f} GB (aim: under 4)")
+def show_growth(points: int, classes: int) -> None:
+    print("\n3. How cost grows")
+    for factor in (1, 2, 4):
+        n, k = round(points * factor / 4), round(classes * factor / 4)
+        found, grouped = run("retrieval", n, k), run("kmeans ours", n, k)
+        print(f"  {factor}x: {n:,} points  retrieval {found['seconds']:.1f} s  k-means {grouped['seconds']:.1f} s")
 
 
 if __name__ == "__main__":

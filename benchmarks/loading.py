@@ -3,9 +3,10 @@
     python benchmarks/loading.py ~/datasets/CUB_200_2011/images
     python benchmarks/loading.py ~/photos --images 3000
 
-Any folder of class folders will do. Both sides resize, crop, flip and give batches of floats; theirs decodes with PIL
-in two workers, ours reads what the first use has decoded. The two take turns, several times, and the ratio is of the
-medians. Then the share of a training step that waits for data, with EfficientNet-Lite0 at 128 px.
+Any folder of class folders will do. Both sides resize, crop, flip and return batches of floats; torchvision decodes
+with PIL in two workers, the harness reads what the first use has decoded. The two are measured in turns, several times;
+the ratio is that of the medians. Then follows the share of a training step that waits for data, with
+EfficientNet-Lite0 at 128 px.
 """
 
 import argparse
@@ -25,13 +26,16 @@ from torchvision.transforms import v2
 
 import losses
 from harness import config, plan
-from harness.backbones import network
 from harness.data import listing, loading
-from harness.spec import Dataset, Experiment, Job, Trial
-from harness.training import loop
-from harness.training import trial as train
+from harness.data.folds import Images, fold
+from harness.spec import Dataset, Experiment, Job, Trial, finish
+from harness.training import feeding
+from harness.training.optimizers import make_optimizer
+from harness.training.setup import Stage, TrialSetup, main_stage, set_up
 
 WORKERS = 2
+BATCH = 54
+PREFETCHED = 4  # batches that the workers prepare ahead
 ROUNDS = 3
 TARGET = 10.0
 WAITING = 0.03
@@ -46,31 +50,27 @@ PIL = {
 
 
 def a_trial(dataset: Dataset, **settings: object) -> Trial:
-    asked = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
-    return plan.final(asked, {})[0]
+    experiment = Experiment(dataset, config.protocol("cpu"), (config.loss("normalized_softmax"),), settings=settings)
+    return plan.final(experiment, {})[0]
 
 
-def load(dataset: Dataset, trial: Trial) -> tuple[loading.Images, float]:
+def load(dataset: Dataset, trial: Trial) -> tuple[Images, float]:
     """The images, and the seconds their first use took."""
     begun = time.perf_counter()
-    progress = loading.load(dataset, trial, "")
-    while True:
-        try:
-            next(progress)
-        except StopIteration as end:
-            return end.value, time.perf_counter() - begun
+    images = finish(loading.load(dataset, trial, ""))
+    return images, time.perf_counter() - begun
 
 
-def bench_of(trial: Trial, dataset: Dataset, images: loading.Images) -> tuple[loop.Bench, loop.Stage]:
-    bench, loss = train.set_up(Job(trial, dataset, "", device="cpu"), images, loading.fold(images, dataset, "test"))
+def prepared(trial: Trial, dataset: Dataset, images: Images) -> tuple[TrialSetup, Stage]:
+    setup, loss = set_up(Job(trial, dataset, "", device="cpu"), images, fold(images, dataset, "test"))
     assert loss is not None
-    return bench, train.main_stage(bench, loss)
+    return setup, main_stage(setup, loss)
 
 
-def ours(bench: loop.Bench, stage: loop.Stage, count: int, epoch: int) -> float:
+def ours(setup: TrialSetup, stage: Stage, count: int, epoch: int) -> float:
     """Images per second."""
     seen, begun = 0, time.perf_counter()
-    for batch, _ in loop.load(bench, stage, epoch):
+    for batch, _ in feeding.load(setup, stage, epoch):
         seen += len(batch)
         if seen >= count:
             break
@@ -78,12 +78,14 @@ def ours(bench: loop.Bench, stage: loop.Stage, count: int, epoch: int) -> float:
 
 
 def theirs(trial: Trial, folder: Path, count: int) -> float:
-    """Images per second, the start of the workers left out."""
+    """Images per second, without the start of the workers."""
     steps = [*PIL[trial.augment](trial), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     dataset = ImageFolder(str(folder), v2.Compose(steps))
-    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[: count + 4 * 54]
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), 54, num_workers=WORKERS))
-    for _ in range(4):  # what was prefetched while nobody waited
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()[
+        : count + PREFETCHED * BATCH
+    ]
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(Subset(dataset, chosen), BATCH, num_workers=WORKERS))
+    for _ in range(PREFETCHED):  # these were prefetched before the clock started
         next(batches)
     seen, begun = 0, time.perf_counter()
     for batch, _ in batches:
@@ -91,18 +93,18 @@ def theirs(trial: Trial, folder: Path, count: int) -> float:
     return seen / (time.perf_counter() - begun)
 
 
-def waiting(bench: loop.Bench, stage: loop.Stage, steps: int) -> float:
+def waiting(setup: TrialSetup, stage: Stage, steps: int) -> float:
     """The share of a training step spent on getting its batch."""
-    optimizer = loop.make_optimizer(bench, stage)
-    bench.model.train()
+    optimizer = make_optimizer(setup.model, stage)
+    setup.model.train()
     fetching = computing = 0.0
-    batches = loop.load(bench, stage, 1)
+    batches = feeding.load(setup, stage, 1)
     for step in range(steps + 1):
         begun = time.perf_counter()
         batch, labels = next(batches)
         ready = time.perf_counter()
         optimizer.zero_grad()
-        stage.loss(bench.model(batch), labels).backward()
+        stage.loss(setup.model(batch), labels).backward()
         optimizer.step()
         if step:  # the first one warms up
             fetching += ready - begun
@@ -128,10 +130,10 @@ def measure(folder: Path, count: int, steps: int) -> None:
     for augment, aspect in (("crop", "square"), ("resized-crop", "kept")):
         trial = a_trial(dataset, augment=augment, aspect=aspect, crop_scale=0.16)
         images, seconds = load(dataset, trial)
-        bench, stage = bench_of(trial, dataset, images)
-        ours(bench, stage, count, 0)  # pages come into memory
+        setup, stage = prepared(trial, dataset, images)
+        ours(setup, stage, count, 0)  # pages come into memory
         speeds = [
-            (ours(bench, stage, 4 * count, epoch), theirs(trial, folder, count)) for epoch in range(1, ROUNDS + 1)
+            (ours(setup, stage, 4 * count, epoch), theirs(trial, folder, count)) for epoch in range(1, ROUNDS + 1)
         ]
         mine, other = (statistics.median(side) for side in zip(*speeds, strict=True))
         aim = f"  (aim: at least {TARGET:.0f}x)" if augment == "crop" else ""
@@ -139,13 +141,12 @@ def measure(folder: Path, count: int, steps: int) -> None:
         print(f"  ImageFolder + DataLoader {other:8.0f} images/s")
         print(f"  from the cache           {mine:8.0f} images/s   {mine / other:.1f}x{aim}")
         if augment == "crop":
-            share = waiting(bench, stage, steps)
-            print(f"  waiting for data: {share:.2%} of a step of {backbone(bench)}  (aim: under {WAITING:.0%})")
+            share = waiting(setup, stage, steps)
+            print(f"  waiting for data: {share:.2%} of a step of {backbone(setup)}  (aim: under {WAITING:.0%})")
 
 
-def backbone(bench: loop.Bench) -> str:
-    assert isinstance(bench.model, network.Embedder)
-    return f"{bench.trial.backbone} with {losses.get(bench.trial.loss).title} at {bench.trial.crop} px"
+def backbone(setup: TrialSetup) -> str:
+    return f"{setup.trial.backbone} with {losses.get(setup.trial.loss).title} at {setup.trial.crop} px"
 
 
 if __name__ == "__main__":

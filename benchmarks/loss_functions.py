@@ -1,10 +1,10 @@
-"""Forward + backward of our losses against pytorch-metric-learning's, and what they need: ratios measured in one run.
+"""Time of forward + backward of our losses against pytorch-metric-learning's, and the memory that ours take.
 
     python benchmarks/loss_functions.py              # everything, a few minutes
     python benchmarks/loss_functions.py --only margin,arcface
 
-The two take turns on the same batch, one thread; a ratio is of their medians, above 1 where ours is faster. Where
-theirs is another formula (see each loss's docstring) the row says so. Run it alone.
+The two take turns on the same batch, on one thread. A ratio is that of their medians, above 1 where ours is faster. A
+row says where their formula differs (see each loss's docstring). Run nothing else on the machine at the same time.
 """
 
 import argparse
@@ -48,14 +48,14 @@ class Mined(nn.Module):
 
 @dataclass(frozen=True)
 class Rival:
-    """What ours is compared with: theirs for a number of classes, our knobs, and the shapes it can take."""
+    """What one of our losses is compared with: their loss, our knobs, and the largest shapes it can take."""
 
     make: Callable[[int], nn.Module]
     knobs: dict[str, object]
     note: str = ""
-    largest: int = 512  # images a batch
+    largest: int = 512  # images per batch
     most_classes: int = 11_318
-    counts: bool = True  # among the ratios that are summed up
+    counts: bool = True  # whether the summary counts its ratio
 
 
 def raw() -> distances.BaseDistance:
@@ -83,8 +83,8 @@ RIVALS: dict[tuple[str, str], Rival] = {
         "NTXentLoss",
         100,
     ),
-    ("n_pairs", "one pair a class"): Rival(
-        lambda c: pml.NPairsLoss(), {}, "NPairsLoss uses two images a class", counts=False
+    ("n_pairs", "one pair per class"): Rival(
+        lambda c: pml.NPairsLoss(), {}, "NPairsLoss uses two images per class", counts=False
     ),
     ("normalized_softmax", ""): Rival(lambda c: pml.NormalizedSoftmaxLoss(c, DIM), {}),
     ("proxy_anchor", ""): Rival(lambda c: pml.ProxyAnchorLoss(c, DIM), {}),
@@ -119,7 +119,7 @@ def step(loss: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def compare(sides: list[nn.Module], x: Tensor, y: Tensor) -> list[float]:
-    """Median seconds of each, taking turns."""
+    """Median seconds of each side; they take turns."""
     for side in sides:
         step(side, x, y)
     seen: list[list[float]] = [[] for _ in sides]
@@ -153,7 +153,7 @@ def speed(only: set[str]) -> None:
 
 
 def group_with_many_classes() -> None:
-    """classes="batch", without the classifier's own multiplication."""
+    """The cost of classes="batch" without that of the classifier."""
     x, y = batch(10, 6, 100)
     rest = {}
     for classes in (100, 11_318):
@@ -189,7 +189,7 @@ def peak():
 loss = losses.get(name)(1000, 512, **knobs)
 x = torch.randn(512, 512, requires_grad=True)
 loss(x[:8], torch.arange(8) // 2).backward()
-open("/proc/self/clear_refs", "w").write("5")  # the peak counts from now on
+open("/proc/self/clear_refs", "w").write("5")  # the peak starts here
 before = peak()
 loss(x, torch.arange(classes).repeat_interleave(samples)).backward()
 print(peak() - before)

@@ -5,9 +5,9 @@
 
 The bare loop does nothing but forward, backward and step, on the same batches of the same trial, which it has in
 memory. The two take turns, and the ratio is the median of their ratios; an epoch of ours loads, augments, watches the
-loss, reports progress and writes a checkpoint. Then the parts of a step, one by one, and an evaluation. At last the
-allocator (harness/allocator.py): steps and embedding in processes that keep freed memory and that give it back, in
-turns. Run it alone.
+loss, reports progress and writes a checkpoint. Then the parts of a step, one by one, and an evaluation. Last, the
+allocator (harness/training/allocator.py): steps and embedding in processes that keep freed memory and in processes that
+give it back, in turns. Run it alone.
 """
 
 import argparse
@@ -26,10 +26,16 @@ from torch import Tensor
 
 from harness import config, plan
 from harness.data import listing
-from harness.spec import Experiment, Job
+from harness.data.folds import fold
+from harness.spec import Experiment, Job, finish
 from harness.storage import Storage
-from harness.training import allocator, loop
-from harness.training import trial as train
+from harness.training import allocator, feeding
+from harness.training.checkpoint import Checkpoint
+from harness.training.loop import fit
+from harness.training.measuring import embed_images, score
+from harness.training.optimizers import make_optimizer
+from harness.training.setup import Stage, TrialSetup, main_stage, set_up
+from harness.training.trial import prepare
 
 ROUNDS = 9
 PROCESSES = 3  # of each kind
@@ -38,23 +44,18 @@ AIM = 0.03
 Batches = list[tuple[Tensor, Tensor]]
 
 
-def set_up(arguments: argparse.Namespace) -> tuple[Job, loop.Bench, loop.Stage]:
-    """A final run of the Group Loss, its epoch cut to so many batches."""
+def prepared(arguments: argparse.Namespace) -> tuple[Job, TrialSetup, Stage]:
+    """A final run of the Group Loss, its epoch cut to some batches."""
     root = Path(arguments.data_root).absolute()
     dataset = listing.identify(config.dataset(arguments.dataset), root)
     protocol = config.protocol("cpu" if arguments.dataset != "emoji" else "quick")
-    asked = Experiment(dataset, protocol, (config.loss("group"),), settings={"weights": "package"})
-    job = Job(plan.final(asked, {})[0], dataset, "", data_root=str(root))
-    loading = train.prepare(job)
-    try:
-        while True:
-            next(loading)
-    except StopIteration as end:
-        images = end.value
-    bench, loss = train.set_up(job, images, loading.fold(images, dataset, "test"))
+    experiment = Experiment(dataset, protocol, (config.loss("group"),), settings={"weights": "package"})
+    job = Job(plan.final(experiment, {})[0], dataset, "", data_root=str(root))
+    images = finish(prepare(job))
+    setup, loss = set_up(job, images, fold(images, dataset, "test"))
     assert loss is not None
-    stage = replace(train.main_stage(bench, loss), epochs=1)
-    return job, bench, replace(stage, batches=Few(stage.batches, arguments.batches))  # type: ignore[arg-type]
+    stage = replace(main_stage(setup, loss), epochs=1)
+    return job, setup, replace(stage, batches=Few(stage.batches, arguments.batches))  # type: ignore[arg-type]
 
 
 class Few:
@@ -71,13 +72,13 @@ class Few:
             yield batch
 
 
-def ours(bench: loop.Bench, stage: loop.Stage, storage: Storage) -> None:
-    for _ in loop.fit(bench, stage, storage, loop.Checkpoint()):
+def ours(setup: TrialSetup, stage: Stage, storage: Storage) -> None:
+    for _ in fit(setup, stage, storage, Checkpoint()):
         pass
 
 
-def bare(bench: loop.Bench, stage: loop.Stage, batches: Batches) -> None:
-    model, loss, optimizer = bench.model, stage.loss, loop.make_optimizer(bench, stage)
+def bare(setup: TrialSetup, stage: Stage, batches: Batches) -> None:
+    model, loss, optimizer = setup.model, stage.loss, make_optimizer(setup.model, stage)
     model.train()
     loss.train()
     for images, labels in batches:
@@ -86,7 +87,7 @@ def bare(bench: loop.Bench, stage: loop.Stage, batches: Batches) -> None:
         optimizer.step()
 
 
-def parts(bench: loop.Bench, stage: loop.Stage) -> dict[str, float]:
+def parts(setup: TrialSetup, stage: Stage) -> dict[str, float]:
     """Seconds of each part of an epoch's steps."""
     spent: dict[str, float] = defaultdict(float)
 
@@ -94,14 +95,14 @@ def parts(bench: loop.Bench, stage: loop.Stage) -> dict[str, float]:
     def timed(name: str) -> Iterator[None]:
         begun = time.perf_counter()
         yield
-        if bench.device.type == "cuda":
+        if setup.device.type == "cuda":
             torch.cuda.synchronize()
         spent[name] += time.perf_counter() - begun
 
-    model, loss, optimizer = bench.model, stage.loss, loop.make_optimizer(bench, stage)
+    model, loss, optimizer = setup.model, stage.loss, make_optimizer(setup.model, stage)
     model.train()
     loss.train()
-    coming = loop.load(bench, stage, 1)
+    coming = feeding.load(setup, stage, 1)
     while True:
         with timed("data"):
             batch = next(coming, None)
@@ -125,10 +126,10 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def embed(bench: loop.Bench, count: int) -> float:
+def embed(setup: TrialSetup, count: int) -> float:
     """Seconds to embed all held-out images, from so many of them."""
-    few = bench.fold.test[:count]
-    return seconds(lambda: list(train.embed_images(bench, few))) * len(bench.fold.test) / len(few)
+    few = setup.fold.test[:count]
+    return seconds(lambda: list(embed_images(setup, few))) * len(setup.fold.test) / len(few)
 
 
 def in_process(arguments: argparse.Namespace, keep: bool, batches: int = 8) -> tuple[float, float]:
@@ -138,13 +139,13 @@ def in_process(arguments: argparse.Namespace, keep: bool, batches: int = 8) -> t
 
 
 def stepped(arguments: argparse.Namespace, keep: bool, count: int) -> tuple[float, float]:
-    if not keep:
-        allocator.keep_freed = lambda: False
+    if keep:
+        allocator.keep_freed()
     torch.set_num_threads(arguments.threads)
-    _, bench, stage = set_up(arguments)
-    kept = [batch for _, batch in zip(range(count), loop.load(bench, stage, 1), strict=False)]
-    bare(bench, stage, kept[:3])  # warm
-    return seconds(lambda: bare(bench, stage, kept)), min(embed(bench, 512) for _ in range(2))
+    _, setup, stage = prepared(arguments)
+    kept = [batch for _, batch in zip(range(count), feeding.load(setup, stage, 1), strict=False)]
+    bare(setup, stage, kept[:3])  # warm
+    return seconds(lambda: bare(setup, stage, kept)), min(embed(setup, 512) for _ in range(2))
 
 
 def main() -> None:
@@ -155,37 +156,38 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    job, bench, stage = set_up(arguments)
-    kept: Batches = list(loop.load(bench, stage, 1))
+    allocator.keep_freed()  # as a trial on a CPU does
+    job, setup, stage = prepared(arguments)
+    kept: Batches = list(feeding.load(setup, stage, 1))
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(folder)
-        ours(bench, stage, storage)  # warm
-        bare(bench, stage, kept)
+        ours(setup, stage, storage)  # warm
+        bare(setup, stage, kept)
         taken = [
-            (seconds(lambda: ours(bench, stage, storage)), seconds(lambda: bare(bench, stage, kept)))
+            (seconds(lambda: ours(setup, stage, storage)), seconds(lambda: bare(setup, stage, kept)))
             for _ in range(ROUNDS)
         ]
-        saving = seconds(lambda: loop.Checkpoint(state={"model": bench.model.state_dict()}).write(storage, bench.trial))
+        saving = seconds(lambda: Checkpoint(state={"model": setup.model.state_dict()}).write(storage, setup.trial))
     plain = statistics.median(bare for _, bare in taken)
     ratios = sorted(mine / bare for mine, bare in taken)
     images = sum(len(labels) for _, labels in kept)
-    print(f"{arguments.dataset}, {bench.trial.backbone} at {bench.trial.crop} px, {arguments.threads} threads")
-    print(f"  {len(kept)} batches, {images} images; an epoch has {len(bench.fold.train)}")
+    print(f"{arguments.dataset}, {setup.trial.backbone} at {setup.trial.crop} px, {arguments.threads} threads")
+    print(f"  {len(kept)} batches, {images} images; an epoch has {len(setup.fold.train)}")
     print(
         f"  ours adds {statistics.median(ratios) - 1:+.1%} to a bare loop (aim: at most {AIM:.0%}; "
         f"{ROUNDS} rounds: {ratios[0] - 1:+.1%} to {ratios[-1] - 1:+.1%})"
     )
     print(f"  of that the checkpoint, once an epoch: {saving / plain:.1%} of these batches")
 
-    spent = parts(bench, stage)
+    spent = parts(setup, stage)
     total = sum(spent.values())
     print("  a step: " + ", ".join(f"{name} {value / total:.1%}" for name, value in spent.items()))
 
-    embedding = min(embed(bench, 1024) for _ in range(2))  # the first one warms up
+    embedding = min(embed(setup, 1024) for _ in range(2))  # the first one warms up
     generator = torch.Generator().manual_seed(0)
-    whole = torch.nn.functional.normalize(torch.randn(len(bench.fold.test), bench.model.dim, generator=generator))
-    scoring = seconds(lambda: train.score(bench, whole, job.dataset.recall_at))
-    evaluation, epoch = embedding + scoring, total * len(bench.fold.train) / images
+    whole = torch.nn.functional.normalize(torch.randn(len(setup.fold.test), setup.model.dim, generator=generator))
+    scoring = seconds(lambda: score(setup, whole, job.dataset.recall_at))
+    evaluation, epoch = embedding + scoring, total * len(setup.fold.train) / images
     print(f"  an evaluation: embedding {embedding / evaluation:.1%}, metrics {scoring / evaluation:.1%}")
     print(f"  an evaluation takes {evaluation / epoch:.0%} of an epoch of training")
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+import losses
 from harness import config
 from harness.plan import IDLE, RAW_PIXELS
 from harness.spec import SETTINGS, Protocol, Result, Trial
@@ -55,7 +56,9 @@ def assignments(trial: Trial, usual: dict[str, Any]) -> Iterator[tuple[str, Any]
     for name in SETTINGS:
         if name not in fixed and getattr(trial, name) != usual[name]:
             yield name, getattr(trial, name)
-    for name, value in trial.knobs.items():
+    # knobs that are left out of a trial mean "as before", which need not be their default today
+    added = losses.facts(trial.loss).added if trial.loss in losses.shipped() else {}
+    for name, value in {**added, **trial.knobs}.items():
         yield f"{trial.loss}.{name}", value
 
 

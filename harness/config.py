@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.listing import READERS
+from harness.data.readers import LAYOUTS
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
@@ -39,7 +39,6 @@ CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / 
 
 DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "fold": "test", "seed": 0}
 WEIGHTS = ("hub", "package", "none")  # a protocol names no file
-LAYOUTS = ("embedded", *READERS)
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
 
@@ -71,8 +70,8 @@ def dataset(name: str) -> Dataset:
         _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
         if not isinstance(data["folder"], str) or data["layout"] == "embedded":
             raise UserError(
-                f"{path}: layout={data['layout']}, folder={data['folder']}: allowed is a layout of files and "
-                "the path of their folder"
+                f"{path}: layout={data['layout']}, folder={data['folder']}: must be a layout of files and the path of "
+                "their folder"
             )
         data["folder"] = str(path.parent / data["folder"])
     else:
@@ -90,7 +89,7 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
         if not isinstance(data.get(key, []), list):
-            raise UserError(f"{where}: {key}={data[key]}: allowed is a list")
+            raise UserError(f"{where}: {key}={data[key]}: must be a list")
         data[key] = tuple(data.get(key, ()))
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
@@ -99,9 +98,9 @@ def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
     if data["layout"] not in LAYOUTS:
         raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
-        told = list(data["recall_at"])
-        raise UserError(f"{where}: recall_at={told}: allowed are whole numbers like [1, 2, 4, 8], 1 among them")
-    if not all(isinstance(one, dict) and "url" in one for one in data["archives"]):
+        given = list(data["recall_at"])
+        raise UserError(f"{where}: recall_at={given}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
+    if not all(isinstance(archive, dict) and "url" in archive for archive in data["archives"]):
         raise UserError(f"{where}: an entry of archives has no url")
     return Dataset(name=name, **data)
 
@@ -205,14 +204,16 @@ def loss(name: str) -> LossSpec:
     if name.startswith("pml:"):
         try:
             return _describe(name, losses.get(name))
-        except KeyError as error:
-            raise UserError(f"--losses {name}: {error.args[0]}") from None
+        except losses.LossError as error:
+            raise UserError(f"--losses {name}: {error}") from None
     if name not in losses.names():
         name = name.replace("-", "_")
     if name not in losses.names():
         raise unknown("loss", name, losses.names())
     try:
         return _describe(name, losses.get(name))
+    except losses.LossError as error:
+        raise UserError(str(error)) from None
     except Exception as error:
         if name not in losses.plugins():  # ours are tested; anybody's may fail in any way
             raise
@@ -230,29 +231,27 @@ def _own_loss(text: str) -> LossSpec:
     name = f"{file.stem}.{wanted}"
     try:
         described = _describe(name, losses.get(name, source))
-    except KeyError as error:
-        raise UserError(f"--losses {text}: {error.args[0]}") from None
-    except UserError as error:
+    except (losses.LossError, UserError) as error:
         raise UserError(f"--losses {text}: {error}") from None
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
     return replace(described, version=short_hash(source), source=source)
 
 
-def _describe(name: str, found: "type[Loss]") -> LossSpec:
+def _describe(name: str, loss: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
-        if not isinstance(getattr(found, attribute, None), str):
-            raise UserError(f"{found.__name__} has no {attribute}: write {attribute} = '...' in its class")
+        if not isinstance(getattr(loss, attribute, None), str):
+            raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
     knobs = {}
-    for knob in inspect.signature(found.__init__, eval_str=True).parameters.values():
+    for knob in inspect.signature(loss.__init__, eval_str=True).parameters.values():
         if knob.kind is knob.KEYWORD_ONLY:
             if knob.annotation is knob.empty:
-                raise UserError(f"knob {knob.name} of {found.__name__} needs a type: {knob.name}: float = 1.0")
+                raise UserError(f"knob {knob.name} of {loss.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
-            knobs[knob.name] = Field.of(f"{name}.{knob.name}", knob.annotation, default)
-    shipped = name in losses.names() and name not in losses.plugins()
-    added = getattr(found, "added", {})
-    return LossSpec(name, found.title, found.cite, found.version, knobs, found.space, added=added, shipped=shipped)
+            knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
+    return LossSpec(
+        name, loss.title, loss.cite, loss.version, knobs, loss.space, added=loss.added, shipped=name in losses.shipped()
+    )
 
 
 def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -260,9 +259,9 @@ def overrides(assignments: list[str], chosen: tuple[LossSpec, ...]) -> tuple[dic
     settings: dict[str, Any] = {}
     knobs: dict[str, dict[str, Any]] = {}
     for assignment in assignments:
-        assigned, value = _assigned("--set", assignment, chosen)
-        owner, _, name = assigned.name.rpartition(".")
-        (knobs.setdefault(owner, {}) if owner else settings)[name] = assigned.parse(value)
+        field, value = _assigned("--set", assignment, chosen)
+        target = knobs.setdefault(field.owner, {}) if field.owner else settings
+        target[field.name] = field.parse(value)
     return settings, knobs
 
 
@@ -270,21 +269,19 @@ def grid(assignments: list[str], chosen: tuple[LossSpec, ...]) -> dict[str, tupl
     """--grid FIELD=V1,V2,... and --grid LOSS.KNOB=V1,V2,...: the values of each, every one once."""
     values: dict[str, tuple[Any, ...]] = {}
     for assignment in assignments:
-        assigned, words = _assigned("--grid", assignment, chosen)
-        if assigned.name in RUN_SETTINGS:
+        field, text = _assigned("--grid", assignment, chosen)
+        if field.key in RUN_SETTINGS:
             raise UserError(f"--grid {assignment}: a grid varies neither fold nor seed; --set fold=..., --seeds N")
-        if assigned.kind is tuple:
-            raise UserError(
-                f"--grid {assignment}: commas separate values, and {assigned.name} is itself a list; --set it"
-            )
-        found = [assigned.parse(word) for word in words.split(",")]
-        values[assigned.name] = tuple(dict.fromkeys([*values.get(assigned.name, ()), *found]))
+        if field.kind is tuple:
+            raise UserError(f"--grid {assignment}: commas separate values, and {field.key} is itself a list; --set it")
+        parsed = [field.parse(word) for word in text.split(",")]
+        values[field.key] = tuple(dict.fromkeys([*values.get(field.key, ()), *parsed]))
     return values
 
 
 def _assigned(option: str, assignment: str, chosen: tuple[LossSpec, ...]) -> tuple[Field, str]:
     """What KEY=TEXT assigns to, a setting or the knob LOSS.KNOB of a loss of this run, and the text."""
-    by_name = {one.name: one for one in chosen}
+    by_name = {loss.name: loss for loss in chosen}
     key, equals, text = assignment.partition("=")
     if not equals:
         raise UserError(f"{option} {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
@@ -325,9 +322,9 @@ def _check_keys(where: str, data: dict[str, Any], needed: set[str], allowed: set
 
 
 def _range(where: str, value: Any) -> tuple[float, float]:
-    numbers = isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+    numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
     if not numbers or len(value) != 2 or not 0 < value[0] < value[1]:
-        raise UserError(f"{where}={value}: allowed is [low, high] with 0 < low < high")
+        raise UserError(f"{where}={value}: must be [low, high] with 0 < low < high")
     return float(value[0]), float(value[1])
 
 

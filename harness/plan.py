@@ -76,11 +76,10 @@ DRAWN_FROM_PROTOCOLS = ("lr", "lr_factor", "weight_decay")  # the same, of the r
 
 
 def search(experiment: Experiment) -> list[Trial]:
-    """`trials` configurations for each loss, drawn before anything runs: the same request names the same trials.
+    """`trials` configurations per loss, drawn before anything runs: the same request names the same trials.
 
-    Draw i does not depend on how many are asked for. What the user set is not searched. Each configuration is one
-    trial for each validation fold of the protocol; one that is drawn twice counts once. `lr_factor` is a knob of some
-    losses that protocols give a range for.
+    Draw i does not depend on how many are asked for. What the user has set is not searched. Each configuration is one
+    trial per validation fold of the protocol; a configuration that is drawn twice counts once.
     """
     drawn = [
         trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
@@ -88,20 +87,28 @@ def search(experiment: Experiment) -> list[Trial]:
         for number in range(experiment.trials)
         for fold in range(experiment.protocol.folds)
     ]
-    return list({one.id: one for one in drawn}.values())
+    return list({trial.id: trial for trial in drawn}.values())
 
 
 def grid(experiment: Experiment) -> list[Trial]:
     """The cells of a grid: for each loss every combination of the settings and of its own knobs, as if the user had set
     them, and `seeds` runs of each. On validation classes, unless the user names a fold."""
     trials: list[Trial] = []
-    for loss in experiment.losses if experiment.grid else ():
+    if not experiment.grid:
+        return trials
+    for loss in experiment.losses:
         axes = {key: values for key, values in experiment.grid.items() if owner(key) in ("", loss.name)}
         for values in product(*axes.values()):
-            settings, knobs = {"fold": "val0", **experiment.settings}, {**experiment.knobs.get(loss.name, {})}
-            for key, value in zip(axes, values, strict=True):
-                (knobs if owner(key) else settings)[key.rpartition(".")[2]] = value
-            trials += final(replace(experiment, losses=(loss,), settings=settings, knobs={loss.name: knobs}), {})
+            cell = dict(zip(axes, values, strict=True))
+            settings = {key: value for key, value in cell.items() if not owner(key)}
+            knobs = {key.rpartition(".")[2]: value for key, value in cell.items() if owner(key)}
+            cell_experiment = replace(
+                experiment,
+                losses=(loss,),
+                settings={"fold": "val0", **experiment.settings, **settings},
+                knobs={loss.name: {**experiment.knobs.get(loss.name, {}), **knobs}},
+            )
+            trials += final(cell_experiment, {})
     return trials
 
 

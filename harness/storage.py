@@ -1,7 +1,7 @@
-"""What trials share while they run and after: checkpoints, embeddings, weights, signs of life.
+"""The files trials share: checkpoints, embeddings, weights, heartbeats.
 
-A folder or any fsspec URI (s3://, gs://, file://) that every node sees. Results are not here: they are the store's,
-written by the driver alone.
+A storage is a folder or an fsspec URI (s3://, gs://, file://) that every node sees. Results are not here: they are in
+the store, which only the driver writes.
 """
 
 import contextlib
@@ -17,10 +17,13 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from harness.files import PART, write_whole
 from harness.spec import UserError
 
 
 class Storage:
+    """Files by name, in a folder or an object store."""
+
     def __init__(self, uri: str) -> None:
         self.uri = uri
         try:
@@ -29,20 +32,6 @@ class Storage:
             raise UserError(f"--storage {uri}: {error}") from None
         self.root = root.rstrip("/")
 
-    def prepare(self) -> None:
-        """A UserError now where it cannot be written."""
-        name = f"probe-{uuid.uuid4().hex}"
-        try:
-            self.write(name, b"")
-            self.remove(name)
-        except Exception as error:  # every file system has its own
-            raise UserError(f"cannot write to --storage {self.uri}: {error}") from None
-
-    def read_artifact(self, entry: Mapping[str, str]) -> bytes | None:
-        """A file a result refers to, if it is there and still the one the result was made with."""
-        content = self.read(entry["path"]) if entry else None
-        return content if content is not None and artifact(entry["path"], content) == dict(entry) else None
-
     @property
     def local(self) -> bool:
         return isinstance(self.files, LocalFileSystem)
@@ -50,26 +39,34 @@ class Storage:
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def write(self, name: str, content: bytes) -> None:
-        """All of it or nothing: a reader never sees half a file."""
-        target = self.path(name)
-        if not self.local:  # an object store's put is whole by itself
-            self.files.pipe_file(target, content)
-            return
-        part = Path(f"{target}.{uuid.uuid4().hex}.part")
-        part.parent.mkdir(parents=True, exist_ok=True)
+    def prepare(self) -> None:
+        """Raise a UserError now if the storage cannot be written."""
+        name = f"probe-{uuid.uuid4().hex}"
         try:
-            part.write_bytes(content)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+            self.write(name, b"")
+            self.remove(name)
+        except Exception as error:  # every file system raises its own kind
+            raise UserError(f"cannot write to --storage {self.uri}: {error}") from None
+
+    def write(self, name: str, content: bytes, *, sync: bool = True) -> None:
+        """Write a file in one step: a reader never sees half of it."""
+        if self.local:
+            write_whole(Path(self.path(name)), content, sync=sync)
+        else:  # an object store replaces an object in one step
+            self.files.pipe_file(self.path(name), content)
 
     def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is no such file."""
         try:
             content: bytes = self.files.cat_file(self.path(name))
         except FileNotFoundError:
             return None
         return content
+
+    def read_artifact(self, entry: Mapping[str, str]) -> bytes | None:
+        """The content of a file that a result refers to; None if it is missing or has changed since."""
+        content = self.read(entry["path"]) if entry else None
+        return content if content is not None and artifact(entry["path"], content) == dict(entry) else None
 
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self.path(name)))
@@ -79,37 +76,42 @@ class Storage:
             self.files.rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        """Of what nobody needs any more. A worker that is being stopped may still write there: what stays then is swept
-        up by the next run."""
+        """Remove a folder that is no longer needed.
+
+        A worker that is being stopped may still write to it; the next run removes what then remains.
+        """
         with contextlib.suppress(OSError):
             self.files.rm(self.path(name), recursive=True)
 
     def names(self, folder: str, *, parts: bool = False) -> list[str]:
-        """Files in a folder, as names under the root; or, with `parts`, what a killed writer left of some."""
-        self.files.invalidate_cache()  # an object store's listing is cached
+        """The names of the files in a folder; with `parts`, those of the unfinished files that killed writers left."""
+        self.files.invalidate_cache()  # fsspec caches the listings of an object store
         try:
-            found = self.files.ls(self.path(folder), detail=False)
+            paths = self.files.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
-        names = (str(one).rsplit("/", 1)[-1] for one in found)
-        return sorted(f"{folder}/{name}" for name in names if name.endswith(".part") == parts)
+        names = (str(path).rsplit("/", 1)[-1] for path in paths)
+        return sorted(f"{folder}/{name}" for name in names if name.endswith(PART) == parts)
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        self.write(name, json.dumps(data).encode())
+        """Write a heartbeat or a plan. These are written often and may be lost, so they are not synced to disk."""
+        self.write(name, json.dumps(data).encode(), sync=False)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """None also for a file that is being removed or is not JSON: signs of life may be missed, never trusted."""
+        """The object in a JSON file; None if the file is missing or holds something else."""
         content = self.read(name)
         try:
-            found = json.loads(content) if content else None
+            data = json.loads(content) if content else None
         except ValueError:
             return None
-        return found if isinstance(found, dict) else None
+        return data if isinstance(data, dict) else None
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """One at a time where the storage is a folder. An object store has no locks: work may then be done twice,
-        with the same outcome."""
+        """Let one process at a time in, if the storage is a folder.
+
+        An object store has no locks: two processes may do the same work there, with the same outcome.
+        """
         if not self.local:
             yield
             return
@@ -117,7 +119,8 @@ class Storage:
 
         file = Path(self.path(f"{name}.lock"))
         file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file):
+        # The lock is held inside a generator, which another thread than the one that started it may close.
+        with FileLock(file, thread_local=False):
             yield
 
 
@@ -133,7 +136,7 @@ def weights(id: str) -> str:
     return f"weights/{id}.safetensors"
 
 
-def sign_of_life(id: str) -> str:
+def heartbeat(id: str) -> str:
     return f"running/{id}.json"
 
 
@@ -143,14 +146,14 @@ def artifact(name: str, content: bytes) -> dict[str, str]:
 
 
 def alive(process: Mapping[str, Any]) -> bool:
-    """Whether a process that left its node and pid still runs; of another machine's we cannot tell, and believe it."""
+    """Whether a process, given by node and pid, is running. On another node this cannot be checked: assume it is."""
     if process["node"] != platform.node():
         return True
     try:
         os.kill(process["pid"], 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # it runs, as another user
         return True
     return True
 

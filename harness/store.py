@@ -1,4 +1,4 @@
-"""Results on disk: one JSON a trial, written once, found by the trial's id."""
+"""Results on disk: one JSON per trial, written once, found by the trial's id."""
 
 import contextlib
 import json
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.files import write_part, writing
 from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopp
 class Store:
     """runs/<dataset>/<loss>/<id>.json under a folder; failures/ and stopped/ beside it.
 
-    Append-only: a result is written to a temporary file, synced, and linked to its name, which fails if the name
-    is taken. So two writers never mix, and what is there is whole.
+    Append-only: a result is written to a temporary file, synced, and linked to its name. Linking fails if the name is
+    taken, so two writers never mix and every file is whole.
     """
 
     def __init__(self, root: Path) -> None:
@@ -33,7 +34,7 @@ class Store:
         return self.root / "artifacts"
 
     def prepare(self) -> None:
-        """A UserError now, not after the first hours of training, where the folder cannot be written."""
+        """Raise a UserError now, not after hours of training, where the folder cannot be written."""
         try:
             (self.root / "runs").mkdir(parents=True, exist_ok=True)
             probe = self.root / "runs" / f".{uuid.uuid4().hex}"
@@ -43,11 +44,11 @@ class Store:
             raise UserError(f"cannot write results to {self.root}: {error.strerror or error}") from None
 
     def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
-        """Of a trial; an ensemble of such trials has an id of its own."""
-        return self.root / FOLDERS[kind] / trial.dataset / trial.loss.replace(":", "-") / f"{id or trial.id}.json"
+        """The file of a trial's record; ensembles and runs measured again have ids of their own."""
+        return self.root / FOLDERS[kind] / trial.dataset / trial.loss_folder / f"{id or trial.id}.json"
 
     def put(self, result: Result, *, replace: bool = False) -> bool:
-        """Write a result; False if its id was there already, which keeps the one that is."""
+        """Write a result. Returns False, and keeps the stored result, if its id is taken."""
         target = self.path(result.trial, id=result.id)
         self._read.pop(target, None)
         part = _write_part(target, result.to_json())
@@ -68,14 +69,14 @@ class Store:
         return True
 
     def remove(self, file: Path) -> None:
-        """A result, readable or not, and the ensembles it is a member of."""
+        """Remove a result, readable or not, and the ensembles it is a member of."""
         with contextlib.suppress(ValueError):
             self.drop_ensembles(self._result(file))
         self._read.pop(file, None)
         file.unlink(missing_ok=True)
 
     def drop_ensembles(self, member: Result) -> None:
-        """Those that were built from a result which is no more: the next run builds them again."""
+        """Remove the ensembles that were built from this result: the next run builds them again."""
         for file in self.path(member.trial).parent.glob("*.json"):
             with contextlib.suppress(ValueError):
                 if member.id in self._result(file).members:
@@ -83,7 +84,7 @@ class Store:
                     file.unlink()
 
     def note(self, event: Failure | Stopped) -> Path:
-        """Write what is no result; the latest of a trial replaces an earlier one, a result removes it."""
+        """Write the record of a failed or stopped trial. A later record replaces it, a result removes it."""
         target = self.path(event.trial, type(event))
         os.replace(_write_part(target, event.to_json()), target)
         return target
@@ -108,17 +109,17 @@ class Store:
 
     def files(self) -> Iterator[Path]:
         """Every result file, readable or not."""
-        return (file for file in sorted(self.root.glob("runs/*/*/*.json")))
+        return iter(sorted(self.root.glob("runs/*/*/*.json")))
 
     def results(self) -> tuple[list[Result], list[str]]:
         """All results, and a line for each file that is not one."""
-        found, problems = [], []
+        results, problems = [], []
         for file in self.files():
             try:
-                found.append(self._result(file))
+                results.append(self._result(file))
             except ValueError as error:
                 problems.append(f"{file}: {error}; skipped")
-        return found, problems
+        return results, problems
 
     def find(self, prefix: str) -> Path:
         """The file of the one result whose id begins with `prefix`."""
@@ -158,16 +159,8 @@ def read(file: Path) -> Result:
 
 
 def _write_part(target: Path, data: dict[str, Any]) -> Path:
-    """A synced temporary file beside the target. A disk that refuses is an error that stops the command."""
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as stream:
-            json.dump(data, stream, indent=1, sort_keys=True, allow_nan=False)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from None
-    return part
+    """The record in a synced temporary file beside its target. A disk that refuses is an error that stops the
+    command."""
+    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with writing(target):
+        return write_part(target, text.encode())

@@ -1,87 +1,158 @@
 """The losses: the folder is the registry, losses/<name>.py holds the loss called <name>.
 
-Importing this package does not import torch; `get` does.
+A file holds a loss if it defines, at its top level, a class that derives directly from `Loss`; other files are helpers.
+Importing this package, `names` and `facts` do not import torch; `get` does.
 """
 
+import ast
 import hashlib
 import importlib
+import inspect
+import re
 import sys
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from losses.base import Loss
 
-_NOT_LOSSES = {"__init__", "base", "contract", "pml", "space"}
+FOLDER = Path(__file__).parent
+RESERVED = ("all", "none")  # what `--losses all` and a baseline's trial say in place of a loss
+
+
+class LossError(ValueError):
+    """A loss that is unknown, or a file or an installed package that does not define one as it should."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a loss's class states about itself, read from its source."""
+
+    class_name: str
+    title: str
+    cite: str
+    bibtex: str  # one entry, starting in the first column
+    added: dict[str, Any]  # knobs added after records existed: the value that means "as before"
+
+    @property
+    def key(self) -> str:
+        """The key of the BibTeX entry: kim2020proxy."""
+        entry = re.match(r"@\w+\{([^,\s]+),", self.bibtex)
+        return entry[1] if entry else ""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every registered loss, alphabetically: the folder's, and those of installed packages."""
-    own = {file.stem for file in Path(__file__).parent.glob("*.py")} - _NOT_LOSSES
-    return tuple(sorted({*own, *plugins()}))
+    """Every registered loss, alphabetically: those of this package and those of installed packages."""
+    return tuple(sorted({*shipped(), *plugins()}))
+
+
+@cache
+def shipped() -> tuple[str, ...]:
+    """The losses of this package, alphabetically."""
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.py") if _classes(file)))
 
 
 @cache
 def plugins() -> dict[str, EntryPoint]:
-    """Losses of installed packages: entry points of the group `harness.losses`. The folder's names are taken."""
-    folder = Path(__file__).parent
-    found = entry_points(group="harness.losses")
-    taken = {"all", "none", *(file.stem for file in folder.glob("*.py"))}
-    return {one.name: one for one in found if one.name.isidentifier() and one.name not in taken}
+    """Losses of installed packages: entry points of the group `harness.losses`. They cannot replace a loss of ours."""
+    points = entry_points(group="harness.losses")
+    taken = {*RESERVED, *shipped()}
+    return {point.name: point for point in points if point.name.isidentifier() and point.name not in taken}
 
 
-def _plugin(name: str) -> "type[Loss]":
-    from losses.base import Loss
-
-    found = plugins()[name].load()
-    if not (isinstance(found, type) and issubclass(found, Loss)):
-        raise KeyError(f"the entry point {name!r} of {plugins()[name].value} is not a Loss")
-    return found
+@cache
+def facts(name: str) -> Facts:
+    """What the loss called `name`, of this package, states about itself."""
+    definition = _definition(name)
+    values = {
+        target.id: node.value
+        for node in definition.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    strings = {
+        name: value.value
+        for name, value in values.items()
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    }
+    for fact in ("title", "cite", "bibtex"):
+        if fact not in strings:
+            raise LossError(f'losses/{name}.py: {definition.name} has no {fact}; write {fact} = "..." in its class')
+    added = ast.literal_eval(values["added"]) if "added" in values else {}
+    stated = Facts(definition.name, strings["title"], strings["cite"], inspect.cleandoc(strings["bibtex"]), added)
+    if not stated.key:
+        raise LossError(f"losses/{name}.py: bibtex is not a BibTeX entry; it must begin like @article{{doe2026loss,")
+    return stated
 
 
 def get(name: str, source: str = "") -> "type[Loss]":
-    """The class of the loss called `name`: the one Loss its file defines.
+    """The class of the loss called `name`: a registered one, or pml:CircleLoss.
 
     With the source of a user's own file, `name` is <file>.<class> and the file is run as it is.
     """
-    from losses.base import Loss
-
     if source:
         return _from_source(name, source)
     if name.startswith("pml:"):
         from losses.pml import bridge
 
         return bridge(name.removeprefix("pml:"))
-    if name not in names():
-        raise KeyError(f"no loss named {name!r}; known: {', '.join(names())}")
     if name in plugins():
         return _plugin(name)
-    module = importlib.import_module(f"losses.{name}")
-    (found,) = (
-        item
-        for item in vars(module).values()
-        if isinstance(item, type) and issubclass(item, Loss) and item.__module__ == module.__name__
-    )
-    return found
+    if name not in names():
+        raise LossError(f"no loss named {name!r}; known: {', '.join(names())}")
+    class_name = facts(name).class_name  # an incomplete loss fails here, not when its results are tabulated
+    loss: type[Loss] = getattr(importlib.import_module(f"losses.{name}"), class_name)
+    return loss
+
+
+@cache
+def _classes(file: Path) -> tuple[ast.ClassDef, ...]:
+    """The classes at a file's top level that derive directly from Loss, read without running the file."""
+    body = ast.parse(file.read_text(encoding="utf-8"), str(file)).body
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    return tuple(node for node in classes if "Loss" in {ast.unparse(base).split(".")[-1] for base in node.bases})
+
+
+def _definition(name: str) -> ast.ClassDef:
+    """The one class that losses/<name>.py defines."""
+    if name not in shipped():
+        raise LossError(f"no loss named {name!r} in this package; known: {', '.join(shipped())}")
+    classes = _classes(FOLDER / f"{name}.py")
+    if len(classes) > 1:
+        defined = ", ".join(node.name for node in classes)
+        raise LossError(f"losses/{name}.py defines {len(classes)} losses ({defined}); a file may define one")
+    return classes[0]
+
+
+def _plugin(name: str) -> "type[Loss]":
+    from losses.base import Loss
+
+    loaded = plugins()[name].load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Loss)):
+        raise LossError(f"the loss {name} of an installed package: {plugins()[name].value} is not a Loss")
+    return loaded
 
 
 @cache
 def _from_source(name: str, source: str) -> "type[Loss]":
     from losses.base import Loss
 
-    stem, _, wanted = name.rpartition(".")
-    # A name that can be nobody else's, entered so that its classes can be pickled and its dataclasses resolved.
+    stem, _, class_name = name.rpartition(".")
+    # The name is unique, and the module is registered, so that its classes can be pickled and its dataclasses resolved.
     module = ModuleType(f"_loss_{stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}")
     sys.modules[module.__name__] = module
     exec(compile(source, f"{stem}.py", "exec"), vars(module))
-    found = vars(module).get(wanted)
-    if not (isinstance(found, type) and issubclass(found, Loss)):
-        own = [key for key, item in vars(module).items() if isinstance(item, type) and issubclass(item, Loss)]
-        raise KeyError(
-            f"{stem}.py defines no loss named {wanted!r}; it has: {', '.join(set(own) - {'Loss'}) or 'none'}"
-        )
-    return found
+    defined = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Loss) and value is not Loss
+    }
+    if class_name not in defined:
+        raise LossError(f"{stem}.py defines no loss named {class_name!r}; it has: {', '.join(defined) or 'none'}")
+    return defined[class_name]

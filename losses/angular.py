@@ -1,4 +1,4 @@
-"""Angular loss: the angle at the negative of a triangle, with N-pairs beside it."""
+"""The angular loss: N-pairs plus a term for the angle at the negative of each triplet."""
 
 import math
 from typing import Annotated
@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.base import Above, AtMost, Loss, Positive, Range, gram, unit
+from losses.base import Limit, Loss, Positive, Range, gram, unit
 from losses.n_pairs import positives, tuplets
 
-STEEPEST = 70.0  # degrees; up to here the sums of exponentials keep float32's precision whatever the embeddings
+STEEPEST = 70.0  # degrees; up to this angle float32 is precise enough for the sums of exponentials
 
 
 class Angular(Loss):
@@ -19,17 +19,26 @@ class Angular(Loss):
     L = L_npair + weight * L_ang, each a mean over ordered pairs (a, p) of one class, unit-length embeddings:
     L_ang   = log( 1 + sum over n of exp(4 t (x_a + x_p).x_n - 2 (1 + t) x_a.x_p) ),  t = tan^2(alpha),
     L_npair = log( 1 + sum over n of exp(x_a.x_n - x_a.x_p) ),
-    n all samples of other classes. The paper draws two images a class, so that an anchor has one positive; here it has
-    all of them in turn. alpha is in degrees: 36 to 55 in the paper. A batch without pairs or negatives gives 0.
+    n runs over all samples of other classes. The paper draws two images per class, so that an anchor has one positive;
+    here every other image of its class is its positive in turn. alpha is in degrees: 36 to 55 in the paper. A batch
+    without pairs or without negatives gives 0.
 
-    exp(4 t (x_a + x_p).x_n) is a product of a factor of (a, n) and one of (p, n), so the sums over n of all pairs are
-    one matrix product: memory grows with n^2, never with the number of triplets.
+    exp(4 t (x_a + x_p).x_n) is the product of a factor for (a, n) and one for (p, n), so a single matrix product gives
+    the sums over n for all pairs: memory grows with the square of the batch, not with the number of triplets.
 
-    pytorch-metric-learning's AngularLoss (2.x) is L_ang alone, at 40 degrees, with negatives of raw length.
+    pytorch-metric-learning's AngularLoss (2.x) is L_ang alone, at 40 degrees; it does not normalise the negatives.
     """
 
     title = "Angular"
     cite = "Wang et al., ICCV 2017"
+    bibtex = """
+    @inproceedings{wang2017angular,
+      author = {Wang, Jian and Zhou, Feng and Wen, Shilei and Liu, Xiao and Lin, Yuanqing},
+      title = {Deep Metric Learning with Angular Loss},
+      booktitle = {IEEE International Conference on Computer Vision (ICCV)},
+      year = {2017},
+    }
+    """
     space = {"alpha": Range(36.0, 55.0), "weight": Range(0.5, 8.0, log=True)}
 
     def __init__(
@@ -37,7 +46,7 @@ class Angular(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Annotated[float, Above(0), AtMost(STEEPEST)] = 45.0,
+        alpha: Annotated[float, Limit(above=0, most=STEEPEST)] = 45.0,
         weight: Positive = 2.0,
     ) -> None:
         super().__init__(num_classes, dim)

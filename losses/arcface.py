@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Above, AtMost, Loss, Positive, Range, cosines
+from losses.base import Limit, Loss, Positive, Range, cosines
 
 
 class ArcFace(Loss):
@@ -16,16 +16,24 @@ class ArcFace(Loss):
     L = -log( e^(scale cos(theta_y + margin)) / (e^(scale cos(theta_y + margin)) + sum over c != y of e^(scale cos
     theta_c)) ),  theta_c the angle between the embedding and the weight vector of class c, margin in radians.
 
-    cos(theta + m) = cos theta cos m - sin theta sin m, without an arc cosine; where rounding hides sin theta it is 0
-    and has no gradient. Beyond theta = pi - m, where cos(theta + m) would rise again, it is cos theta - m sin m, as in
-    the released code (a later version of which lets it rise) and in pytorch-metric-learning. The paper's scale 64 is
-    tuned for faces. Margins above a right angle are refused: beyond, the logit no longer falls with the angle.
-    pytorch-metric-learning's ArcFaceLoss (2.x) is the same formula; its margin is in degrees, 28.6 by default (0.499
-    radians).
+    cos(theta + m) is computed as cos theta cos m - sin theta sin m, without an arc cosine. A sin theta below the
+    rounding error counts as 0 and has no gradient. Beyond theta = pi - m, where cos(theta + m) would rise again,
+    cos theta - m sin m replaces it, as in the released code (a later version lets it rise) and in
+    pytorch-metric-learning. The paper's scale of 64 is tuned for faces. A margin above a right angle is refused: with
+    it the logit no longer falls as the angle grows. pytorch-metric-learning's ArcFaceLoss (2.x) is the same formula;
+    its margin is in degrees, 28.6 by default (0.499 radians).
     """
 
     title = "ArcFace"
     cite = "Deng et al., CVPR 2019"
+    bibtex = """
+    @inproceedings{deng2019arcface,
+      author = {Deng, Jiankang and Guo, Jia and Xue, Niannan and Zafeiriou, Stefanos},
+      title = {{ArcFace}: Additive Angular Margin Loss for Deep Face Recognition},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """
     space = {
         "scale": Range(8.0, 128.0, log=True),
         "margin": Range(0.05, 1.0),
@@ -38,7 +46,7 @@ class ArcFace(Loss):
         dim: int,
         *,
         scale: Positive = 64.0,
-        margin: Annotated[float, Above(0), AtMost(1.57)] = 0.5,
+        margin: Annotated[float, Limit(above=0, most=1.57)] = 0.5,
         lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)

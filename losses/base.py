@@ -1,4 +1,4 @@
-"""The contract of a loss, and the little geometry that several of them share."""
+"""The contract of a loss, and the geometry that several losses share."""
 
 from typing import Any, ClassVar
 
@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.space import Above, AtLeast, AtMost, Choice, Count, Positive, Range
+from losses.space import Choice, Count, Limit, Positive, Range
 
 __all__ = [
-    "Above",
-    "AtLeast",
-    "AtMost",
     "Choice",
     "Count",
+    "Limit",
     "Loss",
     "Positive",
     "Range",
@@ -31,26 +29,28 @@ class Loss(nn.Module):
     """A metric-learning loss: raw embeddings (n, dim) and labels (n,) in 0..num_classes-1 to a scalar.
 
     A loss owns its parameters (classifier, proxies, centres) and normalises the embeddings itself where its paper
-    does. A linear classifier, if it has one, is called `classifier`, so that pre-training can hand its weights on.
-    Knobs are keyword arguments with types and defaults; a `Literal` lists the values allowed, `Positive` and `Count`
-    are a number above 0 and a whole number from 0 on.
+    does. A linear classifier, if it has one, is called `classifier`, so that pre-training can pass its weights on.
+    Knobs are keyword arguments with a type and a default. A `Literal` lists the allowed values, `Positive` is a number
+    above 0, `Count` an integer from 0 on, and `Annotated[float, Limit(least=0, most=1)]` states other limits.
     """
 
     title: ClassVar[str]
-    cite: ClassVar[str]
+    cite: ClassVar[str]  # authors, venue and year, as a table prints them
+    bibtex: ClassVar[str] = ""  # the complete entry; every loss of this package has one
     version: ClassVar[int | str] = 1  # raised by a change that alters the loss's numbers
     space: ClassVar[dict[str, Range | Choice]] = {}  # what random search may vary
+    added: ClassVar[dict[str, Any]] = {}  # knobs added after records existed: the value that means "as before"
     non_negative: ClassVar[bool] = True
-    dim_below_batch: ClassVar[bool] = False  # it refuses a batch of no more images than dimensions
-    decay: ClassVar[bool] = True  # whether weight decay is for what it owns too
-    exact: ClassVar[dict[str, Any]] = {}  # knobs with which the gradient is its value's, where by design it is not
+    dim_below_batch: ClassVar[bool] = False  # it refuses a batch with no more images than dimensions
+    decay: ClassVar[bool] = True  # whether weight decay applies to its parameters
+    exact: ClassVar[dict[str, Any]] = {}  # knob values that make the gradient exact, where by default it is not
 
-    lr_factor: float = 1.0  # learning rate of what the loss owns, relative to the head's
+    lr_factor: float = 1.0  # learning rate of its parameters, relative to the head's
 
     def __init__(self, num_classes: int, dim: int) -> None:
         super().__init__()
         if num_classes < 2:
-            raise ValueError(f"a loss compares classes: it needs at least 2, not {num_classes}")
+            raise ValueError(f"num_classes={num_classes}: a loss compares classes and needs at least 2")
         self.num_classes = num_classes
         self.dim = dim
 
@@ -59,13 +59,13 @@ class Loss(nn.Module):
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows divided by their L2 norm; a row of zeros stays zero and gets no gradient.
+    """Rows divided by their L2 norm. A row of zeros stays zero and gets no gradient.
 
     Dividing by the largest entry first keeps the squares from overflowing or vanishing; it does not change the
     gradient, because the direction of a vector does not depend on its length.
     """
     largest = x.detach().abs().amax(dim=1, keepdim=True)
-    alive = largest != 0  # true of a NaN too: it has to be seen, not made zero
+    alive = largest != 0  # also true of a NaN, which must show, not become 0
     scaled = x / torch.where(alive, largest, 1)
     squared = scaled.square().sum(dim=1, keepdim=True)
     return torch.where(alive, scaled * torch.where(alive, squared, 1).rsqrt(), 0)
@@ -74,30 +74,30 @@ def unit(x: Tensor) -> Tensor:
 def cosines(x: Tensor, w: Tensor) -> Tensor:
     """Cosine similarities of the rows of x (n, d) and of the parameters w (m, d), as (n, m); 0 for a row of zeros.
 
-    Products of raw w, divided by its lengths: no second copy of what may be 11,318 x 512.
+    Products with raw w are divided by its lengths: no second copy of up to 11,318 x 512 numbers.
     """
     lengths = w.norm(dim=1)
     return unit(x) @ w.T * lengths.masked_fill(lengths == 0, torch.inf).reciprocal()
 
 
 def gram(x: Tensor) -> Tensor:
-    """x x^T, with one matrix product to go back instead of two: a transpose brings the other half of the gradient."""
+    """x x^T whose gradient takes one matrix product instead of two: a transpose gives the other half."""
     half = x @ x.detach().T
     return half + (half.T - half.detach())
 
 
 def squared_distances(x: Tensor) -> Tensor:
-    """Squared Euclidean distances of the rows of x (n, d), as (n, n), by one matrix product: at 512 x 512 some 15 times
-    faster than by differences.
+    """Squared Euclidean distances of the rows of x (n, d), as (n, n).
 
-    Rows nearer than the product's rounding error are at distance 0 with gradient 0: of unit-length embeddings in
-    float32, those nearer than 0.0014. Moving the origin into the batch changes no distance and keeps that error small.
+    They come from one matrix product: at 512 x 512 about 15 times faster than from differences. Rows closer than the
+    product's rounding error have distance 0 and gradient 0; for unit-length embeddings in float32 that is closer than
+    0.0014. Moving the origin to the batch's mean changes no distance and keeps that error small.
     """
     x = x - x.detach().mean(dim=0)
     lengths = x.square().sum(dim=1)
     both = lengths[:, None] + lengths
     squared = both - 2 * gram(x)
-    equal = squared.detach() <= 8 * torch.finfo(x.dtype).eps * both.detach()  # false of a NaN: it has to be seen
+    equal = squared.detach() <= 8 * torch.finfo(x.dtype).eps * both.detach()  # false for a NaN, which must show
     return squared.masked_fill(equal.fill_diagonal_(True), 0)
 
 
@@ -111,8 +111,8 @@ def distances(x: Tensor) -> Tensor:
 def log_one_plus_sum(exponents: Tensor, of: Tensor) -> Tensor:
     """log(1 + sum of e^exponents) over the true entries of each row of `of`; 0 for a row without any.
 
-    As minus the log-softmax of a 0 put before them: the 1 keeps an empty row's gradient from being 0/0, and unlike
-    logsumexp it does not slow down where an exponential vanishes.
+    Computed as minus the log-softmax of a 0 put before them: the 1 keeps an empty row's gradient from being 0/0, and
+    unlike logsumexp it is not slow where an exponential vanishes.
     """
     return -F.pad(exponents.masked_fill(~of, -torch.inf), (1, 0)).log_softmax(dim=1)[:, 0]
 
@@ -120,8 +120,8 @@ def log_one_plus_sum(exponents: Tensor, of: Tensor) -> Tensor:
 def log_sum_exp_of_others(values: Tensor, same: Tensor) -> Tensor:
     """log of the sum of exp(values) along each row over samples of other classes, (n,); very low where there are none.
 
-    A term below exp(-40), 4e-18, of the row's largest counts as that much and gets no gradient: exponentials and
-    products that are subnormal numbers are many times slower on a CPU.
+    A term below exp(-40) = 4e-18 times the row's largest counts as that much and gets no gradient: subnormal numbers
+    make exponentials and products many times slower on a CPU.
     """
     largest = values.detach().masked_fill(same, torch.finfo(values.dtype).min).amax(dim=1, keepdim=True)
     terms = (values - largest).masked_fill(same, -40).clamp_min(-40).exp()

@@ -1,11 +1,12 @@
-"""What every loss promises, as checks that run on any Loss class: CHECKS maps what is promised to its check.
+"""What every loss promises, as checks that run on any Loss class: CHECKS maps a promise to its check.
 
-A check takes the class and raises, with words, where the promise is broken. The tests run them on every registered
-loss, `harness check-loss` on anybody's. Random draws (anchors, sampled negatives) come from torch's global generator,
-which is seeded before each call.
+A check takes the class and raises an error that says how the promise is broken. The tests run the checks on every loss
+of this package, `harness check-loss` runs them on any loss. Random draws (anchors, sampled negatives) come from torch's
+global generator, which is seeded before each call.
 """
 
 import copy
+import inspect
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ def value_and_gradient(loss: Loss, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor
     x = x.detach().requires_grad_()
     value = value_of(loss, x, y)
     value.backward()
-    # a loss may not use the embeddings at all where a batch gives it nothing to compare
+    # without a gradient: a loss may ignore the embeddings of a batch in which there is nothing to compare
     return value.detach(), x.grad if x.grad is not None else torch.zeros_like(x)
 
 
@@ -48,7 +49,7 @@ def usual(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 
 
 def batches() -> dict[str, tuple[Tensor, Tensor]]:
-    """The usual one, and every way a batch can be degenerate."""
+    """The usual batch and degenerate ones, by what is special about them."""
     x, y = usual()
     holes = x.clone()
     holes[[0, 3, 4]] = 0
@@ -70,94 +71,96 @@ def batches() -> dict[str, tuple[Tensor, Tensor]]:
 
 def says_what_it_is(loss: type[Loss]) -> None:
     for attribute in ("title", "cite"):
-        assert isinstance(getattr(loss, attribute, None), str), f"it has no {attribute}"
-    assert loss.__doc__, "it has no docstring: the formula belongs there"
+        assert isinstance(getattr(loss, attribute, None), str), f"its class has no {attribute}"
+    assert loss.__doc__, "its class has no docstring: the formula belongs there"
+    for knob in loss.added:
+        assert knob in inspect.signature(loss.__init__).parameters, f"`added` names {knob}, which is no knob"
 
 
 def searches_where_it_may(loss: type[Loss]) -> None:
-    for knob, where in loss.space.items():
+    for knob, space in loss.space.items():
         for seed in range(10):
-            drawn: dict[str, Any] = {knob: where.sample(random.Random(seed))}
+            drawn: dict[str, Any] = {knob: space.sample(random.Random(seed))}
             value = value_of(make(loss, torch.float32, **drawn), *usual())
-            assert value.isfinite(), f"it is {value.item()} with {drawn}"
+            assert value.isfinite(), f"its value is {value.item()} with {drawn}"
 
 
 def gives_a_finite_scalar(loss: type[Loss]) -> None:
     for what, (x, y) in batches().items():
-        one = make(loss)
-        if one.dim_below_batch and len(x) <= DIM:
-            refuses(one, x, y)
+        instance = make(loss)
+        if instance.dim_below_batch and len(x) <= DIM:
+            refuses(instance, x, y)
             continue
-        value, gradient = value_and_gradient(one, x, y)
-        assert value.shape == (), f"{what}: its shape is {tuple(value.shape)}"
-        assert value.isfinite(), f"{what}: it is {value.item()}"
-        assert gradient.isfinite().all(), f"{what}: a gradient is not finite"
-        for name, parameter in one.named_parameters():
+        value, gradient = value_and_gradient(instance, x, y)
+        assert value.shape == (), f"{what}: the shape of its value is {tuple(value.shape)}"
+        assert value.isfinite(), f"{what}: its value is {value.item()}"
+        assert gradient.isfinite().all(), f"{what}: the gradient of the embeddings is not finite"
+        for name, parameter in instance.named_parameters():
             sound = parameter.grad is None or parameter.grad.isfinite().all()
             assert sound, f"{what}: the gradient of {name} is not finite"
 
 
-def refuses(one: Loss, x: Tensor, y: Tensor) -> None:
-    story = ""
+def refuses(instance: Loss, x: Tensor, y: Tensor) -> None:
+    message = ""
     try:
-        one(x, y)
+        instance(x, y)
     except ValueError as error:
-        story = str(error)
-    assert story, f"it takes {len(x)} images in {DIM} dimensions, where it cannot learn"
-    assert "dim" in story, f"it refuses a small batch without saying why: {story}"
+        message = str(error)
+    assert message, f"it accepts {len(x)} images in {DIM} dimensions, although dim_below_batch says that it does not"
+    assert "dim" in message, f"it refuses a small batch without naming dim: {message}"
 
 
 def is_not_negative(loss: type[Loss]) -> None:
     if not loss.non_negative:
         return
     for what, (x, y) in batches().items():
-        one = make(loss)
-        if not (one.dim_below_batch and len(x) <= DIM):
-            value = value_of(one, x, y).item()
-            assert value >= 0, f"{what}: it is {value}"
+        instance = make(loss)
+        if not (instance.dim_below_batch and len(x) <= DIM):
+            value = value_of(instance, x, y).item()
+            assert value >= 0, f"{what}: its value is {value}"
 
 
 def shows_a_network_that_diverged(loss: type[Loss]) -> None:
     x, y = usual()
     x[[1, 2, 5, 6]] = torch.nan
-    assert not value_of(make(loss), x, y).isfinite(), "half of the embeddings are NaN, and it is finite"
+    assert not value_of(make(loss), x, y).isfinite(), "half of the embeddings are NaN, and its value is finite"
 
 
 def keeps_gradients_in_bounds(loss: type[Loss]) -> None:
     for what in ("rows of zeros", "identical embeddings"):
         _, gradient = value_and_gradient(make(loss), *batches()[what])
-        assert gradient.abs().max() < 1e3, f"{what}: a gradient of {gradient.abs().max():.3g}"
+        assert gradient.abs().max() < 1e3, f"{what}: its largest gradient is {gradient.abs().max():.3g}"
 
 
 def has_the_gradient_of_its_value(loss: type[Loss]) -> None:
-    one = make(loss, torch.float64, **loss.exact)
+    instance = make(loss, torch.float64, **loss.exact)
     x, y = usual(torch.float64)
-    names = [name for name, parameter in one.named_parameters() if parameter.requires_grad]
+    names = [name for name, parameter in instance.named_parameters() if parameter.requires_grad]
 
     def value(x: Tensor, *parameters: Tensor) -> Tensor:
         torch.manual_seed(SEED)
-        return torch.func.functional_call(one, dict(zip(names, parameters, strict=True)), (x, y))
+        return torch.func.functional_call(instance, dict(zip(names, parameters, strict=True)), (x, y))
 
-    parameters = [one.get_parameter(name).detach().clone().requires_grad_() for name in names]
+    parameters = [instance.get_parameter(name).detach().clone().requires_grad_() for name in names]
     torch.autograd.gradcheck(value, (x.requires_grad_(), *parameters))
 
 
 def does_not_depend_on_the_order(loss: type[Loss]) -> None:
-    """With random draws: their mean over many seeds does not, within four standard errors."""
-    one = make(loss, torch.float64)
+    """A loss that draws at random: its mean over 200 seeds does not, within four standard errors."""
+    instance = make(loss, torch.float64)
     x, y = usual(torch.float64)
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
-    seeds = range(200) if not torch.equal(value_of(one, x, y, 0), value_of(one, x, y, 1)) else range(1)
+    seeds = range(200) if not torch.equal(value_of(instance, x, y, 0), value_of(instance, x, y, 1)) else range(1)
     with torch.no_grad():
         before, after = (
-            torch.stack([value_of(one, x[rows], y[rows], seed + shift) for seed in seeds])
+            torch.stack([value_of(instance, x[rows], y[rows], seed + shift) for seed in seeds])
             for rows, shift in ((torch.arange(len(y)), 0), (order, 1000))
         )
     allowed = 1e-9 * before.abs().mean()
     if len(seeds) > 1:
         allowed = 4 * ((before.var() + after.var()) / len(seeds)).sqrt()
     difference = (before.mean() - after.mean()).abs()
-    assert difference <= allowed, f"shuffling the batch changes it by {difference.item():.3g}"
+    assert difference <= allowed, f"shuffling the batch changes its value by {difference.item():.3g}"
 
 
 def agrees_in_float32_and_float64(loss: type[Loss]) -> None:
@@ -167,32 +170,32 @@ def agrees_in_float32_and_float64(loss: type[Loss]) -> None:
 
 
 def survives_copying_pickling_and_its_state_dict(loss: type[Loss]) -> None:
-    one = make(loss)
-    expected = value_of(one, *usual())
+    instance = make(loss)
+    expected = value_of(instance, *usual())
     other = loss(CLASSES, DIM)
-    other.load_state_dict(one.state_dict())
+    other.load_state_dict(instance.state_dict())
     for how, twin in {
-        "deepcopy": copy.deepcopy(one),
-        "pickle": pickle.loads(pickle.dumps(one)),
+        "deepcopy": copy.deepcopy(instance),
+        "pickle": pickle.loads(pickle.dumps(instance)),
         "state_dict": other,
     }.items():
-        assert torch.equal(value_of(twin, *usual()), expected), f"after {how} it is another"
+        assert torch.equal(value_of(twin, *usual()), expected), f"its value changes after {how}"
 
 
 def brings_a_class_together(loss: type[Loss]) -> None:
-    """Trained on points of five dimensions, Recall@1 rises clearly."""
+    """Training points in five dimensions with it raises their Recall@1 by more than 0.15."""
     torch.manual_seed(0)
     y = torch.arange(CLASSES).repeat_interleave(6)
     points = nn.Parameter(torch.randn(CLASSES, DIM)[y] + 1.2 * torch.randn(len(y), DIM))
-    one = make(loss)
+    instance = make(loss)
     before = recall_at_1(points.detach(), y)
     groups = [{"params": [points]}]
-    if owned := list(one.parameters()):
-        groups.append({"params": owned, "lr": 0.02 * one.lr_factor})  # type: ignore[dict-item]
+    if owned := list(instance.parameters()):
+        groups.append({"params": owned, "lr": 0.02 * instance.lr_factor})  # type: ignore[dict-item]
     optimizer = torch.optim.Adam(groups, lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()
-        one(points, y).backward()
+        instance(points, y).backward()
         optimizer.step()
     after = recall_at_1(points.detach(), y)
     assert after > before + 0.15, f"Recall@1 went from {before:.2f} to {after:.2f}"
@@ -205,22 +208,22 @@ def recall_at_1(points: Tensor, y: Tensor) -> float:
 
 
 def stays_small_with_many_classes(loss: type[Loss]) -> None:
-    """What a step allocates in all, freed or not: half a gigabyte, and 20 times what the loss owns. A matrix of all
-    pairs of classes would need more."""
+    """All that a step allocates, freed or not, is at most half a gigabyte plus 20 times the loss's parameters. A matrix
+    of all pairs of classes and its gradient would take a gigabyte."""
     dim = 32 if loss.dim_below_batch else MANY_DIM
     torch.manual_seed(0)
-    one = loss(MANY_CLASSES, dim)
+    instance = loss(MANY_CLASSES, dim)
     x = torch.randn(MANY_IMAGES, dim, requires_grad=True)
     y = torch.randint(MANY_CLASSES, (MANY_IMAGES // 6,)).repeat_interleave(6)
     with Allocated() as counted:
-        value_of(one, x, y).backward()
-    owned = sum(parameter.numel() * parameter.element_size() for parameter in one.parameters())
+        value_of(instance, x, y).backward()
+    owned = sum(parameter.numel() * parameter.element_size() for parameter in instance.parameters())
     allowed = 2**29 + 20 * owned
-    assert counted.bytes <= allowed, f"a step allocates {counted.bytes / 1e6:.0f} MB, allowed {allowed / 1e6:.0f}"
+    assert counted.bytes <= allowed, f"a step allocates {counted.bytes / 1e6:.0f} MB; allowed: {allowed / 1e6:.0f}"
 
 
 class Allocated(TorchDispatchMode):
-    """Counts the bytes of every tensor that is made: an upper bound of what is held at once."""
+    """Counts the bytes of every new tensor: an upper bound of what is in memory at once."""
 
     bytes = 0
 

@@ -1,4 +1,4 @@
-"""Deep spectral clustering: the span of the embeddings against the span of the classes."""
+"""Deep spectral clustering compares the span of the embeddings with the span of the classes."""
 
 import torch
 from torch import Tensor
@@ -7,20 +7,28 @@ from losses.base import Loss
 
 
 class DeepSpectral(Loss):
-    """Distance of two orthogonal projectors (Law et al., section 3; eq. 10 is its part that depends on F).
+    """Distance of two orthogonal projectors (Law et al., section 3; eq. 10 is the part that depends on F).
 
     L = || F F+ - Y Y+ ||^2 = rank(F) + rank(Y) - 2 tr(Y Y+ F F+),  squared Frobenius norm, F (n, dim) the batch's
-    embeddings as the network gives them, Y (n, classes) their one-hot labels, + the pseudo-inverse. The gradient is in
-    closed form, -4 (I - F F+) Y Y+ (F+)^T: linear in n, no n x n matrix, and sound where singular values coincide,
-    where differentiating an SVD is not. Singular values below the rounding error of the largest are 0. The released
-    code, likewise on raw F, descends a quarter of that gradient and has no rank cut worth the name in float32.
+    raw embeddings, Y (n, classes) their one-hot labels, + the pseudo-inverse. The gradient has a closed form,
+    -4 (I - F F+) Y Y+ (F+)^T. It is linear in n, needs no n x n matrix, and is right where singular values coincide,
+    where the derivative of an SVD is not. Singular values below the rounding error of the largest count as 0. The
+    released code, also on raw F, descends a quarter of this gradient; its rank cut has little effect in float32.
 
-    With dim >= n, F F+ is the identity as a rule and the gradient is 0: such a batch is refused. The length of the
-    embeddings matters only relative to each other.
+    With dim >= n, F F+ is in general the identity and the gradient is 0: such a batch is refused. Scaling all
+    embeddings by one factor changes nothing.
     """
 
     title = "Deep Spectral"
     cite = "Law et al., ICML 2017"
+    bibtex = """
+    @inproceedings{law2017spectral,
+      author = {Law, Marc T. and Urtasun, Raquel and Zemel, Richard S.},
+      title = {Deep Spectral Clustering Learning},
+      booktitle = {International Conference on Machine Learning (ICML)},
+      year = {2017},
+    }
+    """
     dim_below_batch = True
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -28,17 +36,17 @@ class DeepSpectral(Loss):
         if dim >= n:
             raise ValueError(
                 "deep_spectral needs more images in a batch (n) than embedding dimensions (dim): "
-                f"n={n}, dim={dim} leave it no gradient; set a smaller dim or a larger batch"
+                f"with n={n}, dim={dim} it has no gradient; set a smaller dim or a larger batch"
             )
         if not embeddings.isfinite().all():
             return embeddings.sum() * torch.nan  # a decomposition would raise
         value, gradient = projector_distance(embeddings.detach(), labels)
-        linear = (gradient * embeddings).sum()  # (I - F F+) F = 0: it adds a gradient, no value
+        linear = (gradient * embeddings).sum()  # (I - F F+) F = 0: it adds the gradient and no value
         return value + linear - linear.detach()
 
 
 def projector_distance(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """|| F F+ - Y Y+ ||^2 and its gradient by F (n, d)."""
+    """|| F F+ - Y Y+ ||^2 and its gradient with respect to F (n, d)."""
     U, S, Vh = torch.linalg.svd(F, full_matrices=False)
     alive = S / torch.where(S[0] > 0, S[0], 1) > torch.finfo(F.dtype).eps * max(F.shape)
     U = U * alive

@@ -1,4 +1,4 @@
-"""Facility location: the best wrong clustering of the batch against the right one."""
+"""Facility location compares the best wrong clustering of the batch with the right one."""
 
 import math
 
@@ -14,21 +14,28 @@ class FacilityLocation(Loss):
 
     L = [ max over S of { F(X, S) + gamma (1 - NMI(S, y)) } - F(X, y) ]+,  |S| the number of classes in the batch,
     F(X, S) = - sum over samples of the distance to the nearest medoid in S,
-    F(X, y) = - sum over samples of the distance to the medoid of their class, the member that makes it smallest.
+    F(X, y) = - sum over samples of the distance to the medoid of their class, the member with the smallest sum.
     Euclidean distances, not squared, of unit-length embeddings; sums over the batch, not means. NMI is normalised by
-    the geometric mean of the entropies. S is found greedily (Algorithm 1), then refined (Algorithm 2) by at most
-    `swaps` passes in which each medoid gives way to the member of its cluster that has the largest F of the cluster
-    plus gamma (1 - NMI). S has no gradient, may fall short of the maximum, and where candidates tie depends on the
-    order of the batch.
+    the geometric mean of the entropies. S is found greedily (Algorithm 1), then refined (Algorithm 2) in at most
+    `swaps` passes: each medoid is replaced by the member of its cluster with the largest F of the cluster plus
+    gamma (1 - NMI). S has no gradient and may miss the maximum; between tied candidates the order of the batch decides.
 
-    The algorithm is that of TensorFlow's cluster_loss, where `swaps` is 5, gamma has no default, embeddings come as
-    they are, and NMI is whatever scikit-learn's default average is; Chainer's usual version squares the distances. The
-    paper lets gamma decay during training from a value it does not give; here it is constant. pytorch-metric-learning
-    has none.
+    TensorFlow's cluster_loss has the same algorithm: there `swaps` is 5, gamma has no default, embeddings are not
+    normalised, and NMI uses scikit-learn's default average. Chainer's usual version squares the distances. The paper
+    lets gamma decay during training from a value it does not give; here it is constant. pytorch-metric-learning does
+    not have this loss.
     """
 
     title = "Facility Location"
     cite = "Song et al., CVPR 2017"
+    bibtex = """
+    @inproceedings{song2017facility,
+      author = {Song, Hyun Oh and Jegelka, Stefanie and Rathod, Vivek and Murphy, Kevin},
+      title = {Deep Metric Learning via Facility Location},
+      booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2017},
+    }
+    """
     space = {"gamma": Range(0.1, 30.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, gamma: Positive = 1.0, swaps: Count = 5) -> None:
@@ -49,7 +56,7 @@ class FacilityLocation(Loss):
 
 
 def greedy(D: Tensor, y: Tensor, gamma: float) -> Tensor:
-    """Algorithm 1: medoids added one at a time, as many as classes, each the best beside those there are."""
+    """Algorithm 1: adds one medoid per class, each the best given those before it."""
     S = y[:0]
     free = torch.ones_like(y, dtype=torch.bool)
     for _ in range(int(y.max()) + 1):
@@ -62,7 +69,7 @@ def greedy(D: Tensor, y: Tensor, gamma: float) -> Tensor:
 
 
 def swapped(S: Tensor, D: Tensor, y: Tensor, gamma: float, passes: int) -> Tensor:
-    """Algorithm 2: passes of medoid swaps within the clusters of S, until one changes nothing."""
+    """Algorithm 2: swaps medoids within the clusters of S, until a pass changes nothing."""
     for _ in range(passes):
         before, clusters = S, assign(D, S)[1]
         for k in range(len(S)):
@@ -77,14 +84,14 @@ def swapped(S: Tensor, D: Tensor, y: Tensor, gamma: float, passes: int) -> Tenso
 
 
 def most_violating(D: Tensor, y: Tensor, S: Tensor, candidates: Tensor, score: Tensor, gamma: float) -> Tensor:
-    """The candidate (1,) with the largest score + gamma (1 - NMI(S and it, y))."""
-    hopeful = ~(score < score.max() - gamma)  # the others lose even with the largest margin, 1
+    """The candidate c, as (1,), with the largest score + gamma (1 - NMI(S with c, y))."""
+    hopeful = ~(score < score.max() - gamma)  # the others lose even if their NMI is 0
     candidates, score = candidates[hopeful], score[hopeful]
     return candidates[(score + gamma * disagreement(D, y, S, candidates)).argmax(dim=0, keepdim=True)]
 
 
 def assign(D: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
-    """Distance (n,) to the nearest medoid of S (k,), and its position in S; a medoid is in its own cluster."""
+    """The distance (n,) to the nearest medoid of S (k,), and its position in S. A medoid belongs to its own cluster."""
     if not len(S):
         return torch.full_like(D[0], torch.inf), torch.zeros(len(D), dtype=S.dtype, device=S.device)
     nearest, clusters = D[S].min(dim=0)
@@ -92,9 +99,9 @@ def assign(D: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def disagreement(D: Tensor, y: Tensor, S: Tensor, candidates: Tensor) -> Tensor:
-    """1 - NMI of labels y (n,), 0..classes-1, and the clusters of S with one more medoid, for each candidate (m,).
+    """1 - NMI of the labels y (n,), 0..classes-1, and the clusters of S plus one candidate, for each candidate (m,).
 
-    A candidate takes samples out of the cells of the table clusters x classes of S, and adds a row of its own.
+    In the table clusters x classes of S, a candidate takes samples out of the cells and adds a row of its own.
     """
     classes, n = int(y.max()) + 1, len(y)
     nearest, clusters = assign(D, S)
@@ -106,7 +113,7 @@ def disagreement(D: Tensor, y: Tensor, S: Tensor, candidates: Tensor) -> Tensor:
     joint = n_log_n(cell.sum(dim=0) - taken @ cell) + n_log_n(taken @ column)
     sizes = n_log_n(row.sum(dim=0) - taken @ row) + n_log_n(taken.sum(dim=1, keepdim=True))
     entropies, of_y, both = (math.log(n) - total / n for total in (sizes, n_log_n(column.sum(dim=0)), joint))
-    trivial = entropies < 1e-5  # a single cluster, but for rounding
+    trivial = entropies < 1e-5  # a single cluster, up to rounding
     nmi = (entropies + of_y - both) / (torch.where(trivial, 1, entropies) * of_y).sqrt()
     return 1 - torch.where(trivial, float(classes == 1), nmi.clamp(0, 1))
 
@@ -116,7 +123,7 @@ def n_log_n(counts: Tensor) -> Tensor:
 
 
 def class_medoids(D: Tensor, y: Tensor) -> Tensor:
-    """For each sample (n,) the member of its class with the smallest sum of distances to the class."""
+    """For each sample (n,), the member of its class with the smallest sum of distances to the class."""
     order = D.masked_fill(y[:, None] != y, 0).sum(dim=1).argsort(stable=True)
     first = torch.full_like(y, len(y)).scatter_reduce(0, y, order.argsort(), "amin")
     return order[first[y]]

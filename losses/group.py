@@ -1,4 +1,4 @@
-"""The Group Loss: labels of a batch refined together by replicator dynamics."""
+"""The Group Loss refines the labels of a batch together, by replicator dynamics."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Count, Loss, Positive, Range, squared_distances, unit
+from losses.base import Choice, Count, Limit, Loss, Positive, Range, squared_distances, unit
 
 EPS = 1e-12  # the released code's floor inside the logarithm
 
@@ -17,20 +17,30 @@ class Group(Loss):
     X(0) = softmax(logits / temperature) with one-hot rows for `anchors` random samples of each class;
     X(t+1) = Q^-1 [X(t) * (W X(t))], `steps` times; L = mean over the batch of -log X(T)_y.
 
-    W is the similarity of the embeddings: negative entries set to 0 (`clamp`) or all entries raised by the most
-    negative one (`shift`), then a zero diagonal. Knobs default to the paper's text and, where it gives no value
-    (steps, temperature) or several (1 or 2 anchors; classifiers with and without bias), to the released code for
-    CUB-200-2011. The released code moreover keeps the diagonal (`zero_diagonal=False`) and adds the cross-entropy
-    of the raw logits of all classes (`cross_entropy=1`). As there, anchors stay in the mean, where they add nothing.
+    W is the similarity of the embeddings. `negatives="clamp"` sets its negative entries to 0, "shift" raises all
+    entries until the lowest is 0; then the diagonal is set to 0. Knobs default to the paper's text. Where the paper
+    gives no value (steps, temperature) or several (1 or 2 anchors; classifiers with and without bias), they default to
+    the released code for CUB-200-2011. The released code also keeps the diagonal (`zero_diagonal=False`) and adds the
+    cross-entropy of the raw logits of all classes (`cross_entropy=1`). As there, anchors stay in the mean, to which
+    they add 0.
 
-    `classes="batch"` keeps only the columns of X of classes in the batch (supplement, "large number of classes").
-    `objective="kl"` minimises the divergence within classes (supplement, "alternative loss formulation"), here the
-    mean of KL(X_i || X_j) over ordered pairs; use it with `anchors=0`, for a one-hot row is infinitely far from any
-    other but for EPS. The bandwidth of `similarity="gaussian"`, exp(-d2 / s), is not given: s is the batch's mean d2.
+    `classes="batch"` keeps only the columns of X that belong to classes in the batch (supplement, "large number of
+    classes"). `objective="kl"` minimises the divergence within classes (supplement, "alternative loss formulation"),
+    here the mean of KL(X_i || X_j) over ordered pairs. Use it with `anchors=0`: without EPS, a one-hot row would be
+    infinitely far from any other row. The paper does not give the bandwidth s of `similarity="gaussian"`,
+    exp(-d2 / s); here s is the batch's mean d2.
     """
 
     title = "Group Loss"
     cite = "Elezi et al., ECCV 2020"
+    bibtex = r"""
+    @inproceedings{elezi2020group,
+      author = {Elezi, Ismail and Vascon, Sebastiano and Torcinovich, Alessandro and Pelillo, Marcello and Leal-Taix{\'e}, Laura},
+      title = {The Group Loss for Deep Metric Learning},
+      booktitle = {European Conference on Computer Vision (ECCV)},
+      year = {2020},
+    }
+    """  # noqa: E501
     space = {
         "anchors": Choice(0, 1, 2, 3),
         "temperature": Range(1.0, 100.0, log=True),
@@ -48,7 +58,7 @@ class Group(Loss):
         similarity: Literal["pearson", "cosine", "gaussian"] = "pearson",
         negatives: Literal["clamp", "shift"] = "clamp",
         zero_diagonal: bool = True,
-        cross_entropy: Annotated[float, AtLeast(0)] = 0.0,
+        cross_entropy: Annotated[float, Limit(least=0)] = 0.0,
         classes: Literal["all", "batch"] = "all",
         objective: Literal["cross_entropy", "kl"] = "cross_entropy",
         bias: bool = True,
@@ -66,7 +76,7 @@ class Group(Loss):
         self.classifier = nn.Linear(dim, num_classes, bias=bias)
 
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
-        """`anchors`, a boolean (n,), names the anchor samples; without it they are drawn."""
+        """`anchors`, a boolean (n,), marks the anchor samples; by default they are drawn at random."""
         logits = self.classifier(embeddings)
         extra = self.cross_entropy * F.cross_entropy(logits, labels) if self.cross_entropy else 0
         if self.classes == "batch":
@@ -93,30 +103,30 @@ class Group(Loss):
 def refine(X: Tensor, W: Tensor, steps: int) -> Tensor:
     """Replicator dynamics, eq. 5: X <- X * (W X), rows renormalised. X (n, m), W (n, n).
 
-    An anchor's one-hot row is a fixed point. A row without any support keeps what it had instead of 0/0.
+    An anchor's one-hot row is a fixed point. A row without any support keeps its values instead of becoming 0/0.
     """
     for _ in range(steps):
         grown = X * (W @ X)
         total = grown.sum(dim=1, keepdim=True)
-        X = torch.where(total != 0, grown / torch.where(total != 0, total, 1), X)  # a NaN is not hidden
+        X = torch.where(total != 0, grown / torch.where(total != 0, total, 1), X)  # keeps a NaN visible
     return X
 
 
 def draw_anchors(labels: Tensor, per_class: int) -> Tensor:
-    """A boolean (n,): `per_class` random samples of each class, all of a smaller one."""
+    """A boolean (n,): `per_class` random samples of each class, or all if the class has fewer."""
     same = labels[:, None] == labels
     lots = torch.rand(len(labels), device=labels.device)
     return (same & (lots[None, :] < lots[:, None])).sum(dim=1) < per_class
 
 
 def nll(X: Tensor, labels: Tensor) -> Tensor:
-    """Mean of -log X_y. Mixing in EPS, not adding it, keeps the value from falling below 0."""
+    """Mean of -log X_y. EPS is mixed in, not added, so that the value is never below 0."""
     right = X.gather(1, labels[:, None])
     return -torch.log(EPS + (1 - EPS) * right).mean()
 
 
 def kl_within_classes(X: Tensor, labels: Tensor) -> Tensor:
-    """Mean of KL(X_i || X_j) over ordered pairs i != j of one class; 0 where there are none."""
+    """Mean of KL(X_i || X_j) over ordered pairs i != j of one class; 0 without pairs."""
     X = (X + EPS) / (1 + EPS * X.shape[1])
     log = X.log()
     divergence = (X * log).sum(dim=1, keepdim=True) - X @ log.T
@@ -126,7 +136,7 @@ def kl_within_classes(X: Tensor, labels: Tensor) -> Tensor:
 
 
 def centred(x: Tensor) -> Tensor:
-    """Rows minus their mean; a constant row becomes zero, not its rounding error."""
+    """Rows minus their mean. A constant row becomes exactly 0, not a rounding error."""
     moved = x - x.mean(dim=1, keepdim=True)
     noise = 8 * torch.finfo(x.dtype).eps * x.detach().abs().amax(dim=1, keepdim=True)
     return moved * (moved.detach().abs().amax(dim=1, keepdim=True) > noise)

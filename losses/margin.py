@@ -5,32 +5,40 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Loss, Positive, Range, distances, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, distances, unit
 
 
 class Margin(Loss):
-    """Pairs pulled within and pushed beyond a learned distance beta (Wu et al., section 4).
+    """Pulls positives within, and pushes negatives beyond, a learned distance beta (Wu et al., section 4).
 
     L = sum over pairs of [ margin + y (D - beta) ]+ / number of pairs with a loss,  D the Euclidean distance of
-    unit-length embeddings, y 1 for two samples of a class and -1 otherwise.
+    unit-length embeddings, y = 1 for two samples of a class and -1 for samples of two classes.
 
-    The pairs, as in the released code: every ordered pair (a, p) of a class, and for each of them a pair (a, n) with
-    an n of another class drawn with probability ~ 1 / q(max(D, cutoff)), where q(D) ~ D^(d-2) (1 - D^2/4)^((d-3)/2) is
-    the density of distances on the sphere in d dimensions; never with D >= nonzero_cutoff, where there was no loss with
-    the first beta. An anchor whose negatives are all beyond draws among them evenly (the released code: among all
-    samples, the anchor's class included). The draw is from torch's global generator, in `draw`; probabilities are those
-    of each anchor, not scaled by the batch's largest weight, which makes small ones vanish.
+    The pairs are those of the released code: every ordered pair (a, p) of a class, and for each of them a pair (a, n).
+    n, of another class, is drawn with probability ~ 1 / q(max(D, cutoff)), where q(D) ~ D^(d-2) (1 - D^2/4)^((d-3)/2)
+    is the density of distances on the sphere in d dimensions. It is never drawn with D >= nonzero_cutoff, where the
+    loss with the initial beta is 0. An anchor whose negatives are all that far draws evenly among them (the released
+    code: among all samples, the anchor's class included). `draw` uses torch's global generator. Probabilities are
+    normalised per anchor, not by the batch's largest weight, which makes small ones vanish.
 
-    beta is the anchor's: the paper's is a sum of one for all, one of the class and one of the image, the released code
-    learns one a class, from 1.2 on (`betas="class"`); "shared" is one for all, "fixed" is not learned. `nu` weighs the
-    sum of beta over the pairs (a, p); published 0. The released code steps beta by SGD with momentum, 0.1 / batch,
-    without weight decay, which is left out here too. Adam steps by the rate itself and beta is of order 1, so by
-    default its rate is the head's; Roth et al., ICML 2020, have 5e-4. pytorch-metric-learning's MarginLoss (2.x) is
-    the same formula with beta fixed by default and one for all.
+    beta belongs to the anchor. In the paper it is a sum of a global, a class's and an image's value; the released code
+    learns one per class, starting at 1.2 (`betas="class"`). "shared" learns a single one, "fixed" learns none. `nu`
+    weighs the sum of beta over the pairs (a, p); the published value is 0. The released code trains beta by SGD with
+    momentum, at a rate of 0.1 / batch size and without weight decay, which is not applied here either. A step of Adam
+    is about as long as its rate, and beta is of order 1, so by default its rate is the head's; Roth et al., ICML 2020,
+    use 5e-4. pytorch-metric-learning's MarginLoss (2.x) is the same formula; its default is a single, fixed beta.
     """
 
     title = "Margin"
     cite = "Wu et al., ICCV 2017"
+    bibtex = r"""
+    @inproceedings{wu2017sampling,
+      author = {Wu, Chao-Yuan and Manmatha, R. and Smola, Alexander J. and Kr{\"a}henb{\"u}hl, Philipp},
+      title = {Sampling Matters in Deep Embedding Learning},
+      booktitle = {IEEE International Conference on Computer Vision (ICCV)},
+      year = {2017},
+    }
+    """
     decay = False
     space = {
         "margin": Range(0.05, 0.5, log=True),
@@ -47,7 +55,7 @@ class Margin(Loss):
         margin: Positive = 0.2,
         beta: Positive = 1.2,
         betas: Literal["class", "shared", "fixed"] = "class",
-        nu: Annotated[float, AtLeast(0)] = 0.0,
+        nu: Annotated[float, Limit(least=0)] = 0.0,
         cutoff: Positive = 0.5,
         nonzero_cutoff: Positive = 1.4,
         lr_factor: Positive = 1.0,
@@ -63,7 +71,7 @@ class Margin(Loss):
         )
 
     def forward(self, embeddings: Tensor, labels: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """`negatives` (n, n) names at [a, p] the n of the pair (a, p); without it they are drawn."""
+        """`negatives` (n, n) holds at [a, p] the index of n for the pair (a, p); by default it is drawn."""
         D = distances(unit(embeddings))
         if negatives is None:
             negatives = self.draw(D.detach(), labels)
@@ -77,15 +85,15 @@ class Margin(Loss):
         return total / ((pull > 0).sum() + (push > 0).sum()).clamp_min(1)
 
     def draw(self, D: Tensor, labels: Tensor) -> Tensor:
-        """A random negative for each pair (a, p): its index at [a, p] of (n, n). Elsewhere the entries mean nothing."""
+        """A random negative for each pair (a, p): its index at [a, p] of (n, n). Other entries have no meaning."""
         same = labels[:, None] == labels
         d, near = self.dim, D.clamp_min(self.cutoff)
         log_odds = (2 - d) * near.log() - (d - 3) / 2 * (1 - near.square() / 4).clamp_min(1e-6).log()
-        log_odds = log_odds.nan_to_num(nan=torch.finfo(D.dtype).max)  # drawn first: a NaN has to be seen
+        log_odds = log_odds.nan_to_num(nan=torch.finfo(D.dtype).max)  # a NaN is drawn first, so that it shows
         likely = ~same & ~(near >= self.nonzero_cutoff)
-        log_odds = torch.where(likely.any(dim=1, keepdim=True), log_odds, 0)  # none likely: evenly among the others
+        log_odds = torch.where(likely.any(dim=1, keepdim=True), log_odds, 0)  # without any: evenly among all negatives
         likely = torch.where(likely.any(dim=1, keepdim=True), likely, ~same)
         weights = log_odds.masked_fill(~likely, torch.finfo(D.dtype).min).softmax(dim=1)
         count = same.sum(dim=1, keepdim=True)
         drawn = torch.multinomial(weights, int(count.max()), replacement=True)
-        return drawn.gather(1, (same.cumsum(dim=1) - 1).clamp_min(0))  # the k-th draw for the k-th of the class
+        return drawn.gather(1, (same.cumsum(dim=1) - 1).clamp_min(0))  # the k-th draw for the k-th sample of the class

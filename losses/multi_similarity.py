@@ -1,11 +1,11 @@
-"""Multi-similarity loss: mined pairs, weighted by three similarities."""
+"""The multi-similarity loss mines pairs and weights them by three similarities."""
 
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from losses.base import AtLeast, Loss, Positive, Range, gram, log_one_plus_sum, unit
+from losses.base import Limit, Loss, Positive, Range, gram, log_one_plus_sum, unit
 
 
 class MultiSimilarity(Loss):
@@ -14,17 +14,25 @@ class MultiSimilarity(Loss):
     L = mean over anchors i of  1/alpha log(1 + sum over p of e^(-alpha (S_ip - base)))
                               + 1/beta  log(1 + sum over n of e^( beta (S_in - base))),   S the cosine similarity,
 
-    over the negatives n with S_in + epsilon > the least S_ip and the positives p with S_ip - epsilon < the largest
-    S_in. So an anchor without positives, without negatives, or whose positives are all closer than its negatives by
-    epsilon has no pairs; it adds 0 and stays in the mean.
+    over the negatives n with S_in + epsilon > the smallest S_ip and the positives p with S_ip - epsilon < the largest
+    S_in. So an anchor has no pairs if it has no positives or no negatives, or if all its positives are more similar
+    than its negatives by epsilon. It then adds 0 and stays in the mean.
 
-    `base` is the paper's lambda: 1 in its text, 0.5 in the released code and in pytorch-metric-learning, and here.
-    beta is 50 in the paper, 40 in the released code, which also leaves out positives with S > 1 - 1e-5.
+    `base` is the paper's lambda: 1 in its text, 0.5 in the released code, in pytorch-metric-learning and here. beta is
+    50 in the paper and 40 in the released code, which also drops positives with S > 1 - 1e-5.
     pytorch-metric-learning's MultiSimilarityLoss with MultiSimilarityMiner (2.x) is the same.
     """
 
     title = "Multi-Similarity"
     cite = "Wang et al., CVPR 2019"
+    bibtex = """
+    @inproceedings{wang2019multi,
+      author = {Wang, Xun and Han, Xintong and Huang, Weilin and Dong, Dengke and Scott, Matthew R.},
+      title = {Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """
     space = {
         "alpha": Range(0.5, 20.0, log=True),
         "beta": Range(10.0, 100.0, log=True),
@@ -39,8 +47,8 @@ class MultiSimilarity(Loss):
         *,
         alpha: Positive = 2.0,
         beta: Positive = 50.0,
-        base: Annotated[float, AtLeast(-1)] = 0.5,
-        epsilon: Annotated[float, AtLeast(0)] = 0.1,
+        base: Annotated[float, Limit(least=-1)] = 0.5,
+        epsilon: Annotated[float, Limit(least=0)] = 0.1,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha
@@ -55,7 +63,7 @@ class MultiSimilarity(Loss):
         with torch.no_grad():
             least = S.masked_fill(~pairs, torch.inf).amin(dim=1, keepdim=True)
             largest = S.masked_fill(same, -torch.inf).amax(dim=1, keepdim=True)
-            # what is left out is named, so that a NaN, of which no comparison is true, stays in
+            # conditions say what is left out: no comparison with a NaN is true, so a NaN stays in
             positives = pairs & ~(S - self.epsilon >= largest)
             negatives = ~same & ~(S + self.epsilon <= least)
         pull = log_one_plus_sum(self.alpha * (self.base - S), positives) / self.alpha

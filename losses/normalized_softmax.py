@@ -1,4 +1,4 @@
-"""Normalized softmax: "Classification is a strong baseline for deep metric learning"."""
+"""Normalized softmax, of "Classification is a strong baseline for deep metric learning"."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,16 +7,24 @@ from losses.base import Loss, Positive, Range, cosines
 
 
 class NormalizedSoftmax(Loss):
-    """Cross-entropy of cosine similarities to one weight vector a class (Zhai and Wu, section 3.1).
+    """Cross-entropy of cosine similarities to one weight vector per class (Zhai and Wu, section 3.1).
 
     L = -log( exp(x.w_y / T) / sum_z exp(x.w_z / T) ),  x and w of unit length, T = 0.05.
 
-    The paper puts a LayerNorm without affine parameters before the embedding layer; that is the network's
-    (`layer_norm` of a trial), not the loss's. pytorch-metric-learning's NormalizedSoftmaxLoss is the same formula.
+    The paper puts a LayerNorm without affine parameters before the embedding layer; here it is part of the network
+    (`layer_norm` of a trial), not of the loss. pytorch-metric-learning's NormalizedSoftmaxLoss is the same formula.
     """
 
     title = "Normalized Softmax"
     cite = "Zhai and Wu, BMVC 2019"
+    bibtex = """
+    @inproceedings{zhai2019classification,
+      author = {Zhai, Andrew and Wu, Hao-Yu},
+      title = {Classification is a Strong Baseline for Deep Metric Learning},
+      booktitle = {British Machine Vision Conference (BMVC)},
+      year = {2019},
+    }
+    """
     space = {"temperature": Range(0.02, 0.2, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
     def __init__(self, num_classes: int, dim: int, *, temperature: Positive = 0.05, lr_factor: Positive = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""A bridge: `pml:CircleLoss` is the loss of that name in pytorch-metric-learning, with its constructor's knobs."""
+"""The bridge to pytorch-metric-learning: `pml:CircleLoss` is the loss of that name there, with its own knobs."""
 
 import inspect
 from functools import cache
@@ -7,97 +7,102 @@ from typing import Any
 
 from torch import Tensor
 
+from losses import LossError
 from losses.base import Loss
 
 PREFIX = "pml:"
 PACKAGE = "pytorch-metric-learning"
-FILLED = {"num_classes": "num_classes", "embedding_size": "dim", "descriptors_dim": "dim"}  # their name -> ours
-
+# arguments of theirs that are no knobs here -> the attribute of Loss that fills them in
+FILLED = {
+    "num_classes": "num_classes",
+    "embedding_size": "dim",
+    "descriptors_dim": "dim",
+}
 SHARED = ("base_metric_loss_function", "base_loss_wrapper", "generic_pair_loss", "mixins")  # modules of theirs
 
 
 @cache
 def bridge(name: str) -> type[Loss]:
-    """The loss called `name` there, as a Loss of ours; a KeyError that says why where there is none."""
+    """Their loss called `name`, as a Loss of ours. A LossError says why there is none."""
     try:
         from pytorch_metric_learning import losses as theirs
     except ImportError:
-        raise KeyError(f"{PREFIX}{name} needs {PACKAGE}: pip install 'metric-loss-harness[pml]'") from None
+        raise LossError(f"{PREFIX}{name} needs {PACKAGE}: pip install 'metric-loss-harness[pml]'") from None
     base, abstract = theirs.BaseMetricLossFunction, (theirs.BaseMetricLossFunction, theirs.GenericPairLoss)
-    classes = {key: one for key, one in vars(theirs).items() if isinstance(one, type) and issubclass(one, base)}
-    known = sorted(key for key, one in classes.items() if one not in abstract)
+    classes = {key: item for key, item in vars(theirs).items() if isinstance(item, type) and issubclass(item, base)}
+    known = sorted(key for key, item in classes.items() if item not in abstract)
     if name not in known:
-        raise KeyError(f"{PACKAGE} {version(PACKAGE)} has no loss named {name!r}; it has: {', '.join(known)}")
+        raise LossError(f"{PACKAGE} {version(PACKAGE)} has no loss named {name!r}; it has: {', '.join(known)}")
     original = getattr(theirs, name)
     arguments = constructor(original)
-    filled = {key: FILLED[key] for key, one in arguments.items() if key in FILLED and one.default is one.empty}
-    knobs = {key: one for key, one in arguments.items() if key not in filled and kind(one) is not None}
+    filled = {key: FILLED[key] for key, item in arguments.items() if key in FILLED and item.default is item.empty}
+    knobs = {key: item for key, item in arguments.items() if key not in filled and kind(item) is not None}
 
     class Bridged(Loss):
-        __doc__ = f"{name} of {PACKAGE}, as it is there."
+        __doc__ = f"{name} of {PACKAGE}, unchanged."
 
         title = f"{name} (PML)"
         cite = PACKAGE
-        non_negative = False  # what its paper says is not known here
+        non_negative = False  # unknown: their classes do not say
 
         def __init__(self, num_classes: int, dim: int, *, lr_factor: float = 1.0, **given: Any) -> None:
             super().__init__(num_classes, dim)
             self.lr_factor = lr_factor
             sizes = {key: getattr(self, ours) for key, ours in filled.items()}
-            whole = {key: fitting(value, knobs[key].default) for key, value in given.items()}
-            self.original = original(**sizes, **whole)
+            values = {key: fitting(value, knobs[key].default) for key, value in given.items()}
+            self.original = original(**sizes, **values)
 
         def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
             value: Tensor = self.original(embeddings, labels)
             return value
 
     Bridged.version = version(PACKAGE)
-    Bridged.__name__ = Bridged.__qualname__ = name  # pickle finds it as losses.pml.CircleLoss
+    Bridged.__name__ = Bridged.__qualname__ = name  # pickle looks it up as losses.pml.CircleLoss
     Bridged.__module__ = __name__
     Bridged.__init__.__signature__ = signature(knobs)  # type: ignore[attr-defined]
     return Bridged
 
 
 def constructor(original: type) -> dict[str, inspect.Parameter]:
-    """Its arguments and those it passes on to the losses it is made of; not what all of them share (reducers,
+    """The arguments of their class and of the losses it derives from, without those that all of them share (reducers,
     regularisers), which are objects."""
-    found: dict[str, inspect.Parameter] = {}
+    arguments: dict[str, inspect.Parameter] = {}
     for part in original.__mro__:
         home, _, module = part.__module__.rpartition(".")
         if home == "pytorch_metric_learning.losses" and module not in SHARED:
-            for one in inspect.signature(part.__init__).parameters.values():  # type: ignore[misc]
-                if one.name != "self" and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                    found.setdefault(one.name, one)
-    return found
+            for item in inspect.signature(part.__init__).parameters.values():  # type: ignore[misc]
+                if item.name != "self" and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY):
+                    arguments.setdefault(item.name, item)
+    return arguments
 
 
-def kind(one: inspect.Parameter) -> type | None:
-    """What a knob takes: where theirs has 0 or 1 for a margin any number is meant; None for what is no plain value.
-    One without a default is taken for a number."""
-    if one.default is one.empty:
+def kind(knob: inspect.Parameter) -> type | None:
+    """The type of a knob, or None if its default is no plain value. A knob without a default is a number, and so is
+    one whose default is an integer: a margin of 0 or 1 there means any number."""
+    if knob.default is knob.empty:
         return float
-    return {bool: bool, int: float, float: float, str: str}.get(type(one.default))
+    return {bool: bool, int: float, float: float, str: str}.get(type(knob.default))
 
 
 def signature(knobs: dict[str, inspect.Parameter]) -> inspect.Signature:
-    """As a loss of ours declares its knobs."""
+    """The signature of a constructor that declares these knobs as our losses do."""
     fixed = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "num_classes", "dim")
     ]
     own = [inspect.Parameter("lr_factor", inspect.Parameter.KEYWORD_ONLY, default=1.0, annotation=float)]
     theirs = [
-        one.replace(
-            kind=one.KEYWORD_ONLY,
-            annotation=kind(one),
-            default=float(one.default) if type(one.default) is int else one.default,
+        knob.replace(
+            kind=knob.KEYWORD_ONLY,
+            annotation=kind(knob),
+            default=float(knob.default) if type(knob.default) is int else knob.default,
         )
-        for one in knobs.values()
+        for knob in knobs.values()
     ]
     return inspect.Signature([*fixed, *own, *theirs])
 
 
 def fitting(value: Any, default: Any) -> Any:
-    """A whole number where theirs has one: 10 centres, not 10.0."""
+    """An integer where their default is one: 10 centres, not 10.0."""
     whole = type(default) is int or default is inspect.Parameter.empty
     return int(value) if whole and isinstance(value, float) and value.is_integer() else value
 
@@ -106,5 +111,5 @@ def __getattr__(name: str) -> type[Loss]:
     """losses.pml.CircleLoss, for pickle."""
     try:
         return bridge(name)
-    except KeyError as error:
-        raise AttributeError(error.args[0]) from None
+    except LossError as error:
+        raise AttributeError(str(error)) from None

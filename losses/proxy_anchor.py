@@ -1,27 +1,35 @@
-"""Proxy-Anchor: each proxy is an anchor, compared with the whole batch."""
+"""Proxy-Anchor compares each proxy, as an anchor, with the whole batch."""
 
 from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Loss, Positive, Range, cosines, log_one_plus_sum
+from losses.base import Limit, Loss, Positive, Range, cosines, log_one_plus_sum
 
 
 class ProxyAnchor(Loss):
-    """One learned proxy a class, pulled at by its samples and pushed by all others (Kim et al., eq. 4).
+    """One learned proxy per class attracts its samples and repels all others (Kim et al., eq. 4).
 
     L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-alpha (s(x, p) - delta)))
       + 1/|P|  sum over p in P  of log(1 + sum over all other x    of e^( alpha (s(x, p) + delta))),
 
     s the cosine similarity, P all proxies, P+ those of the classes in the batch. Proxies start as in the released code
-    (normal, variance 2 / classes; only relative to the learning rate does their length matter) and learn at 100 times
+    (normal, variance 2 / classes; their length matters only relative to the learning rate) and learn at 100 times
     the network's rate. The sums are taken in log space, so that no alpha overflows.
     pytorch-metric-learning's ProxyAnchorLoss is the same formula.
     """
 
     title = "Proxy-Anchor"
     cite = "Kim et al., CVPR 2020"
+    bibtex = """
+    @inproceedings{kim2020proxy,
+      author = {Kim, Sungyeon and Kim, Dongwon and Cho, Minsu and Kwak, Suha},
+      title = {Proxy Anchor Loss for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2020},
+    }
+    """
     space = {
         "alpha": Range(8.0, 64.0, log=True),
         "delta": Range(0.0, 0.4),
@@ -34,7 +42,7 @@ class ProxyAnchor(Loss):
         dim: int,
         *,
         alpha: Positive = 32.0,
-        delta: Annotated[float, AtLeast(0)] = 0.1,
+        delta: Annotated[float, Limit(least=0)] = 0.1,
         lr_factor: Positive = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)
@@ -47,7 +55,7 @@ class ProxyAnchor(Loss):
         logits = self.alpha * cosines(embeddings, self.proxies)
         margin = self.alpha * self.delta
         right = labels[:, None]
-        # A class's term at each of its samples, which share it: no column for the classes that are not in the batch.
+        # Each sample holds its class's term, weighted by 1 / class size: no column for classes outside the batch.
         same = right == labels
         pulls = log_one_plus_sum((margin - logits.gather(1, right)).T.expand_as(same), same)
         share = same.to(logits.dtype).sum(dim=0).reciprocal()

@@ -1,11 +1,11 @@
-"""Ranked list loss: positives within a sphere, negatives beyond it by a margin."""
+"""The ranked list loss keeps positives within a sphere and negatives beyond it by a margin."""
 
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from losses.base import AtLeast, AtMost, Loss, Positive, Range, distances, unit
+from losses.base import Limit, Loss, Positive, Range, distances, unit
 
 
 class RankedList(Loss):
@@ -15,21 +15,28 @@ class RankedList(Loss):
     L_P = sum over p of w_ip (d_ip - (alpha - margin)) / sum over p of w_ip,   w_ip = e^(T_p (d_ip - (alpha - margin))),
     L_N = sum over n of w_in (alpha - d_in) / sum over n of w_in,              w_in = e^(T_n (alpha - d_in)),
 
-    over the non-trivial samples alone: p of the query's class with d > alpha - margin, n of another with d < alpha.
+    over the non-trivial samples only: p of the query's class with d > alpha - margin, n of another with d < alpha.
     A query without any adds 0 and stays in the mean. The weights are constants to the gradient, as in the released
     code: each pair's gradient has the length of its weight. `balance` is the paper's lambda; at 0.5 this is half the
     sum L_P + L_N of the conference paper.
 
     alpha = 1 + margin / 2 is the authors' simpler variant. The released code has alpha 1.4 and margin 0.2 for
-    CUB-200-2011, weighs the queries by their share of the sum of all w, and moves the query alone, where here both
-    ends of a pair are moved. pytorch-metric-learning's RankedListLoss (2.x) has the same value but for 1e-5 a sample
-    added to the sum of the weights and for negatives at distance 0, which it drops; its gradient goes through the
-    weights too.
+    CUB-200-2011, weights the queries by their share of the sum of all w, and moves the query only; here both samples of
+    a pair move. pytorch-metric-learning's RankedListLoss (2.x) has the same value except that it adds 1e-5 per sample
+    to the sum of the weights and drops negatives at distance 0; its gradient also goes through the weights.
     """
 
     title = "Ranked List"
     cite = "Wang et al., CVPR 2019"
-    exact = {"T_n": 0.0}  # T_p is 0 as it is
+    bibtex = """
+    @inproceedings{wang2019ranked,
+      author = {Wang, Xinshao and Hua, Yang and Kodirov, Elyor and Hu, Guosheng and Garnier, Romain and Robertson, Neil M.},
+      title = {Ranked List Loss for Deep Metric Learning},
+      booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2019},
+    }
+    """  # noqa: E501
+    exact = {"T_n": 0.0}  # T_p is 0 by default
     space = {
         "alpha": Range(0.8, 1.5),
         "margin": Range(0.1, 0.8),
@@ -44,9 +51,9 @@ class RankedList(Loss):
         *,
         alpha: Positive = 1.2,
         margin: Positive = 0.4,
-        T_n: Annotated[float, AtLeast(0)] = 10.0,
-        T_p: Annotated[float, AtLeast(0)] = 0.0,
-        balance: Annotated[float, AtLeast(0), AtMost(1)] = 0.5,
+        T_n: Annotated[float, Limit(least=0)] = 10.0,
+        T_p: Annotated[float, Limit(least=0)] = 0.0,
+        balance: Annotated[float, Limit(least=0, most=1)] = 0.5,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

@@ -1,4 +1,4 @@
-"""SoftTriple: "Deep metric learning without triplet sampling"."""
+"""SoftTriple, of "Deep metric learning without triplet sampling"."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import AtLeast, Choice, Loss, Positive, Range, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, unit
 
 EPS = 1e-5  # the released code's, under the square root of the regulariser
 
@@ -18,15 +18,23 @@ class SoftTriple(Loss):
     L = -log( e^(scale (S_y - margin)) / (e^(scale (S_y - margin)) + sum over c != y of e^(scale S_c)) ) + tau R,
     R = sum over c and s < t of |w_c^s - w_c^t| / (classes K (K - 1)),
 
-    x and w of unit length, K `centres` a class, `scale` the paper's lambda. R merges centres a class does not need;
-    as in the released code its distance is sqrt(2 + 1e-5 - 2 w^s.w^t). That code initialises the centres as here,
-    uniform within 1 / sqrt(classes K), trains them at 1e-2 with the network at 1e-4 (`lr_factor` 100), and leaves it to
-    the network to normalise x. pytorch-metric-learning's SoftTripleLoss (2.x) is the same without R; its
-    SparseCentersRegularizer is R with another small constant and a matrix of all pairs of centres.
+    x and w of unit length, K = `centres` per class, `scale` the paper's lambda. R merges centres that a class does not
+    need; as in the released code its distance is sqrt(2 + 1e-5 - 2 w^s.w^t). That code initialises the centres as here,
+    uniform within 1 / sqrt(classes K), trains them at 1e-2 with the network at 1e-4 (`lr_factor` 100), and normalises x
+    in the network. pytorch-metric-learning's SoftTripleLoss (2.x) is the same without R; its SparseCentersRegularizer
+    is R with another small constant and a matrix of all pairs of centres.
     """
 
     title = "SoftTriple"
     cite = "Qian et al., ICCV 2019"
+    bibtex = """
+    @inproceedings{qian2019softtriple,
+      author = {Qian, Qi and Shang, Lei and Sun, Baigui and Hu, Juhua and Li, Hao and Jin, Rong},
+      title = {{SoftTriple} Loss: Deep Metric Learning Without Triplet Sampling},
+      booktitle = {IEEE/CVF International Conference on Computer Vision (ICCV)},
+      year = {2019},
+    }
+    """
     space = {
         "centres": Choice(1, 2, 5, 10),
         "gamma": Range(0.02, 0.5, log=True),
@@ -41,11 +49,11 @@ class SoftTriple(Loss):
         num_classes: int,
         dim: int,
         *,
-        centres: Annotated[int, AtLeast(1)] = 10,
+        centres: Annotated[int, Limit(least=1)] = 10,
         gamma: Positive = 0.1,
         scale: Positive = 20.0,
-        margin: Annotated[float, AtLeast(0)] = 0.01,
-        tau: Annotated[float, AtLeast(0)] = 0.2,
+        margin: Annotated[float, Limit(least=0)] = 0.01,
+        tau: Annotated[float, Limit(least=0)] = 0.2,
         lr_factor: Positive = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)
@@ -58,8 +66,8 @@ class SoftTriple(Loss):
         self.centres = nn.Parameter(torch.empty(num_classes, centres, dim).uniform_(-widest, widest))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        # Products of the raw centres, divided by their lengths: no second copy of what may be 11,318 x 10 x 512. And a
-        # softmax over the dimension in the middle, which is many times faster than over a last one of size 10.
+        # Products of the raw centres are divided by their lengths: no second copy of up to 11,318 x 10 x 512 numbers.
+        # The softmax is over the middle dimension, which is many times faster than over a last one of size 10.
         lengths = self.centres.norm(dim=2, keepdim=True)
         inverse = lengths.masked_fill(lengths == 0, torch.inf).reciprocal()  # a centre of zeros has cosine 0
         cosines = (self.centres.flatten(0, 1) @ unit(embeddings).T).view(*inverse.shape[:2], -1) * inverse
@@ -71,11 +79,11 @@ class SoftTriple(Loss):
         return value
 
     def spread(self, inverse: Tensor) -> Tensor:
-        """R: half the mean distance of two centres of a class. inverse (classes, K, 1), of their lengths."""
+        """R: half the mean distance of two centres of a class. `inverse` (classes, K, 1): 1 / their lengths."""
         K = inverse.shape[1]
         products = self.centres @ self.centres.detach().transpose(1, 2)
         cosines = products * inverse * inverse.detach().transpose(1, 2)
         itself = torch.eye(K, dtype=torch.bool, device=inverse.device)
         distances = (2 + EPS - 2 * cosines.masked_fill(itself, 0)).sqrt().masked_fill(itself, 0)
         R = distances.sum() / (2 * K * (K - 1) * self.num_classes)
-        return 2 * R - R.detach()  # symmetric in the two centres: twice the gradient by the first is that by both
+        return 2 * R - R.detach()  # symmetric: the gradient is twice that by the first centre

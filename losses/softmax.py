@@ -11,6 +11,14 @@ class Softmax(Loss):
 
     title = "Softmax"
     cite = "Elezi et al., ECCV 2020 (pre-training)"
+    bibtex = r"""
+    @inproceedings{elezi2020group,
+      author = {Elezi, Ismail and Vascon, Sebastiano and Torcinovich, Alessandro and Pelillo, Marcello and Leal-Taix{\'e}, Laura},
+      title = {The Group Loss for Deep Metric Learning},
+      booktitle = {European Conference on Computer Vision (ECCV)},
+      year = {2020},
+    }
+    """  # noqa: E501
 
     def __init__(self, num_classes: int, dim: int, *, bias: bool = True) -> None:
         super().__init__(num_classes, dim)

@@ -1,4 +1,4 @@
-"""Where a knob may lie: what random search draws from."""
+"""What a knob may be set to (Limit), and what random search draws from (Range, Choice)."""
 
 import math
 import random
@@ -7,8 +7,33 @@ from typing import Annotated, Any
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The limits of a numeric knob, as part of its type: `Annotated[float, Limit(above=0, most=70)]`."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+
+    def allows(self, number: float) -> bool:
+        return (
+            (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+        )
+
+    def __str__(self) -> str:
+        """>= 0 and <= 1; empty without a limit."""
+        bounds = {">=": self.least, ">": self.above, "<=": self.most}
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+
+
+Positive = Annotated[float, Limit(above=0)]
+Count = Annotated[int, Limit(least=0)]
+
+
+@dataclass(frozen=True)
 class Range:
-    """A number between low and high, uniform, or uniform in the logarithm."""
+    """A number between low and high, drawn uniformly, or uniformly in its logarithm."""
 
     low: float
     high: float
@@ -22,32 +47,8 @@ class Range:
         return float(f"{value:.6g}")  # six digits name a trial as well as sixteen, and read better
 
     def __str__(self) -> str:
+        """For the documentation: 0.02 to 0.5 (log)."""
         return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    """A limit of a knob's value: Annotated[int, AtLeast(0)]."""
-
-    least: float
-
-
-@dataclass(frozen=True)
-class Above:
-    """A limit of a knob's value: Annotated[float, Above(0)]."""
-
-    more_than: float
-
-
-@dataclass(frozen=True)
-class AtMost:
-    """A limit of a knob's value, beside another: Annotated[float, AtLeast(0), AtMost(1)]."""
-
-    most: float
-
-
-Positive = Annotated[float, Above(0)]
-Count = Annotated[int, AtLeast(0)]
 
 
 @dataclass(frozen=True, init=False)
@@ -63,4 +64,5 @@ class Choice:
         return self.values[int(rng.random() * len(self.values))]
 
     def __str__(self) -> str:
+        """For the documentation: class | shared | fixed."""
         return " | ".join(str(value) for value in self.values)

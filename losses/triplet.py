@@ -1,4 +1,4 @@
-"""Triplet loss: FaceNet's semi-hard negatives, batch-hard, or all triplets."""
+"""The triplet loss, on FaceNet's semi-hard negatives, on the hardest, or on all triplets."""
 
 from typing import Literal
 
@@ -15,20 +15,28 @@ class Triplet(Loss):
     class, n of another, d2 the squared Euclidean distance. Which triplets (`mining`):
 
     - "semihard", FaceNet: one for each ordered pair (a, p); n is the closest sample of another class with
-      d2(a, n) > d2(a, p). Where there is none the paper is silent; here, as in TensorFlow's version, it is the farthest
-      one, and the paper's sum is a mean.
+      d2(a, n) > d2(a, p). The paper does not say what happens where there is none; here, as in TensorFlow's version,
+      n is then the farthest sample of another class. The paper's sum is a mean here.
     - "hard", Hermans et al., eq. 5 (batch hard): one for each anchor, its farthest p and its closest n.
-    - "all", Hermans et al., eq. 6 (batch all): every one, also those without a loss. They count the triplets with a
-      loss alone in a variant, and prefer the distance itself to its square; here it is the square in all three.
+    - "all", Hermans et al., eq. 6 (batch all): every triplet, including those whose term is 0. Hermans et al. have a
+      variant without those, and prefer the distance itself to its square; here all three use the square.
 
-    Pairs and anchors without any triplet leave the mean; a batch without triplets gives 0.
+    Pairs and anchors without any triplet are not in the mean; a batch without triplets gives 0.
 
-    pytorch-metric-learning's TripletMarginLoss (2.x) takes the distance itself, margin 0.05, averages over the
-    triplets with a loss only, and its semi-hard miner returns every semi-hard triplet.
+    pytorch-metric-learning's TripletMarginLoss (2.x) uses the distance itself and a margin of 0.05, and averages over
+    the triplets whose term is not 0; its semi-hard miner returns every semi-hard triplet.
     """
 
     title = "Triplet"
     cite = "Schroff et al., CVPR 2015"
+    bibtex = """
+    @inproceedings{schroff2015facenet,
+      author = {Schroff, Florian and Kalenichenko, Dmitry and Philbin, James},
+      title = {{FaceNet}: A Unified Embedding for Face Recognition and Clustering},
+      booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+      year = {2015},
+    }
+    """
     space = {"margin": Range(0.02, 0.5, log=True)}
 
     def __init__(
@@ -53,8 +61,8 @@ class Triplet(Loss):
             return self.hard(distances, same, pairs)
         if self.mining == "all":
             return self.all(distances, same, pairs)
-        # Sorted along each row, negatives come first (positives at infinity). The first one farther than p is the
-        # semi-hard negative; past the last negative it is the last, the farthest.
+        # Sorted along each row, negatives come first (positives are at infinity). The semi-hard negative is the first
+        # one farther than p, or the last, the farthest, if there is none.
         ordered = distances.masked_fill(same, torch.inf).sort(dim=1).values
         first = torch.searchsorted(ordered.detach(), distances.detach(), right=True)
         hardest = ordered.gather(1, torch.minimum(first, (negatives - 1).clamp_min(0)))
@@ -69,9 +77,9 @@ class Triplet(Loss):
         return violations.sum() / anchors.sum().clamp_min(1)
 
     def all(self, distances: Tensor, same: Tensor, pairs: Tensor) -> Tensor:
-        """Without a tensor of triplets: a triplet has a loss if d2(a, n) < reach = d2(a, p) + margin. The sum is then
-        that of each reach times its number of closer negatives, less that of each d2(a, n) times its number of farther
-        reaches, and the numbers are constant wherever the loss has a gradient.
+        """Needs no tensor of triplets: a triplet's term is not 0 if d2(a, n) < reach = d2(a, p) + margin. The sum over
+        triplets is the sum of each reach times its number of closer negatives, minus the sum of each d2(a, n) times its
+        number of farther reaches. These numbers are constant wherever the loss has a gradient.
         """
         reach = distances + self.margin
         farther, closer = reach.detach().masked_fill(~pairs, -torch.inf), distances.detach()

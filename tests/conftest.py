@@ -117,7 +117,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (configs / "protocols" / "tiny.toml").write_text(PROTOCOL)
     monkeypatch.setattr(config, "CONFIGS", configs)
     monkeypatch.setattr(loading, "EMBEDDED", embedded)
-    loading.forget()
     return configs
 
 

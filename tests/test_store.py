@@ -8,9 +8,8 @@ import pytest
 
 from harness import store as store_module
 from harness.spec import Failure, UserError
-from harness.storage import Storage
 from harness.store import Store, frame
-from tests.spec.test_spec import a_result, a_trial
+from tests.factories import a_result, a_trial
 
 
 @pytest.fixture
@@ -115,20 +114,3 @@ def test_the_frame_is_long(store: Store) -> None:
 def test_reading_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         store_module.read(tmp_path / "missing.json")
-
-
-def test_a_folder_that_somebody_still_writes_to_may_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that Ctrl-C is stopping: sweeping up behind it must not turn an interruption into a crash."""
-    storage = Storage(str(tmp_path))
-    storage.write("tune/a/state", b"x")
-
-    def refilled(*_: object, **__: object) -> None:
-        raise OSError(39, "Directory not empty")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(storage.files), "rm", refilled)
-        storage.remove_folder("tune")
-    assert (tmp_path / "tune" / "a" / "state").exists()
-    storage.remove_folder("tune")
-    assert not (tmp_path / "tune").exists()
-    storage.remove_folder("tune")  # nothing there is nothing to do

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import losses
 from harness import config
 from harness.spec import TUNABLE, Result, Trial
 
@@ -109,14 +110,17 @@ def _trained_on(trial: Trial) -> str:
 
 
 def bibliography() -> str:
-    """Every BibTeX entry: LaTeX takes those that a table cites."""
+    """Every BibTeX entry, each once: the losses', then references.bib. LaTeX takes those that a table cites."""
+    facts = [losses.facts(name) for name in losses.shipped()]
+    entries = {one.key: one.bibtex for one in facts}  # two losses may come from one paper
     file = _folder() / "references.bib"
-    return file.read_text(encoding="utf-8") if file.exists() else ""
+    others = file.read_text(encoding="utf-8") if file.exists() else ""
+    return "\n\n".join(["% The losses.", *entries.values(), others])
 
 
 def key_of(loss: str) -> str | None:
-    """The BibTeX key of a registered loss; None for one that is not ours."""
-    return next((row["key"] for row in _rows(_folder() / "citations.csv") if row["loss"] == loss), None)
+    """The BibTeX key of a loss of this package; None for any other."""
+    return losses.facts(loss).key if loss in losses.shipped() else None
 
 
 def _folder() -> Path:

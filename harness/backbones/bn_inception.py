@@ -1,6 +1,6 @@
 """BN-Inception, the GoogLeNet with batch normalisation of Ioffe & Szegedy (2015), as timm's model `bn_inception`.
 
-Layers carry the Caffe names of the widely used ImageNet weights, so that file loads as it is but for `squeezed`.
+Layers carry the Caffe names of the widely used ImageNet weights, so that file loads as it is, except for `squeezed`.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Networks: any timm model, headless, with an optional embedding layer."""
+"""Networks: any timm model without its classifier, with an optional embedding layer; and the raw pixels."""
 
 import difflib
 from typing import Any
@@ -17,19 +17,20 @@ PIXELS_SIDE = 32  # small enough for any dataset
 
 class Embedder(nn.Module):
     """Images (n, 3, h, w), RGB in 0..1, to raw embeddings (n, dim): the trunk's own preprocessing, the trunk, LayerNorm
-    if asked for, Linear if dim is given."""
+    if the trial has it, Linear if the trial has a dim."""
 
+    distance = "Euclidean on unit-length embeddings"  # what `embed` is compared by, as records state it
     mean: Tensor
     std: Tensor
-    weights_sha256: str | None = None
 
-    def __init__(self, trunk: Any, width: int, trial: Trial):
+    def __init__(self, trunk: Any, width: int, trial: Trial, weights_sha256: str | None = None):
         super().__init__()
         self.trunk = trunk
         self.norm = nn.LayerNorm(width, elementwise_affine=False) if trial.layer_norm else nn.Identity()
         self.head = nn.Linear(width, trial.dim) if trial.dim else nn.Identity()
         self.dim = trial.dim or width
         self.freeze_bn = trial.freeze_bn
+        self.weights_sha256 = weights_sha256
         self.bgr = getattr(trunk, "channels", "RGB") == "BGR"
         for name in ("mean", "std"):
             values = torch.tensor(trunk.default_cfg[name]).view(1, -1, 1, 1)
@@ -38,6 +39,18 @@ class Embedder(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         images = images.flip(1) if self.bgr else images
         return self.head(self.norm(self.trunk((images - self.mean) / self.std)))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """What is compared at test time: embeddings of unit length, as in the paper."""
+        return F.normalize(self(images).float())
+
+    def parameter_groups(self, lr: float, head_lr: float) -> list[dict[str, Any]]:
+        """What an optimizer trains, with learning rates: the trunk at `lr`, the embedding layer at `head_lr`."""
+        groups = [
+            {"params": list(self.trunk.parameters()), "lr": lr},
+            {"params": list(self.head.parameters()), "lr": head_lr},
+        ]
+        return [group for group in groups if group["params"]]
 
     def train(self, mode: bool = True) -> "Embedder":
         super().train(mode)
@@ -51,6 +64,7 @@ class Embedder(nn.Module):
 class Pixels(nn.Module):
     """The image as the networks see it, shrunk, as its own embedding: what a loss has to beat."""
 
+    distance = "Euclidean on raw pixels"
     dim = 3 * PIXELS_SIDE**2
     weights_sha256 = None
 
@@ -59,10 +73,21 @@ class Pixels(nn.Module):
             images = F.interpolate(images, size=(PIXELS_SIDE, PIXELS_SIDE), mode="bilinear", antialias=True)
         return images.flatten(1)
 
+    def embed(self, images: Tensor) -> Tensor:
+        """The pixels as they are: their brightness counts."""
+        return self(images).float()
 
-def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> Embedder | Pixels:
-    """The network of a trial with its weights loaded, unless others will be. What is not loaded is drawn from torch's
-    global generator."""
+    def parameter_groups(self, lr: float, head_lr: float) -> list[dict[str, Any]]:
+        """There is nothing to train."""
+        return []
+
+
+Network = Embedder | Pixels
+
+
+def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> Network:
+    """The network of a trial. Its pretrained weights are loaded unless `pretrained` is false, for a caller that loads
+    others. Parameters that are not loaded are drawn from torch's global generator."""
     if trial.backbone == PIXELS:
         return Pixels()
     check(trial.backbone, trial.weights)
@@ -73,20 +98,18 @@ def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> 
     if trial.weights != "none" and pretrained:
         trunk, sha256 = weights.load(trunk, trial.backbone, trial.weights, weights_file, options)
     trunk.reset_classifier(0, global_pool=trial.pooling)
-    # what the pooled output is wide is not always num_features: ask the model
+    # the pooled output is not always num_features wide, so the model is run once
     with torch.no_grad():
         width = trunk.eval()(torch.zeros(1, 3, trial.crop, trial.crop)).shape[1]
-    model = Embedder(trunk, width, trial)
-    model.weights_sha256 = sha256
-    return model
+    return Embedder(trunk, width, trial, sha256)
 
 
 def check(backbone: str, source: str) -> None:
-    """A UserError for a name timm does not know, or weights that no package carries."""
+    """A UserError for a name that timm does not know, or for weights that no package has."""
     if backbone == PIXELS:
         return
     if not timm.is_model(backbone):
-        # timm knows a thousand names: only the nearest help
+        # timm knows a thousand names, so only the nearest are listed
         near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
         raise UserError(f"no backbone named {backbone!r}; {hint} Any timm name is allowed")

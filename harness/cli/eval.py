@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.evaluation.recipes import RECIPES
 from harness.spec import unknown
 from harness.store import Store
 
@@ -16,8 +17,7 @@ def evaluate_again(
         str,
         typer.Option(
             metavar="NAME",
-            help="How to cluster for NMI: ours (k-means++ start), faiss (random start, 20 iterations) or sklearn "
-            "(scikit-learn's KMeans).",
+            help=f"The recipe that finds the clusters for NMI: {', '.join(RECIPES)}. The command prints it in full.",
         ),
     ] = "ours",
     storage: StorageOption = None,
@@ -26,11 +26,10 @@ def evaluate_again(
     """Measure stored runs again with another NMI recipe. The results are stored as separate records."""
     store = Store(results.absolute())
     runs = [read_result(store, id) for id in ids]
-    from harness.evaluation import ensembles
-    from harness.evaluation.clustering import RECIPES
-
     if nmi_recipe not in RECIPES:
         raise unknown("NMI recipe", nmi_recipe, RECIPES)
+    from harness.evaluation import ensembles
+
     for run in runs:
         measured = ensembles.measure_again(run, nmi_recipe, storage_of(storage, store))
         store.put(measured, replace=True)

@@ -1,37 +1,38 @@
 """Every image of a dataset decoded and resized once, in one memory-mapped file that all trials on a node share.
 
 A cache is a folder named by dataset, fingerprint and size: `pixels` (uint8, image after image), `index.npz` (where each
-lies) and `about.json` (classes, paths, what could not be read). It is built under another name and moved into place
-under a lock, so a killed build leaves nothing that looks whole. It needs the dataset's files no more.
+image begins, its size, label and so on) and `about.json` (classes, paths, images that could not be read). It is built
+under another name and moved into place under a lock, so a killed build leaves nothing that looks complete. A complete
+cache no longer needs the dataset's files.
 """
 
 import errno
 import json
 import os
 import shutil
-import uuid
 import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from harness.data import images
 from harness.data.listing import Listing
-from harness.spec import UserError
+from harness.files import PART, part_of, writing
+from harness.spec import UserError, unknown
 
 SCHEMA = 1
-SAMPLE = 64  # images whose heads tell how large the rest will be
+SAMPLE = 64  # images whose headers are read to estimate the size of a cache
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a cache is made of."""
+    """What a cache is named by."""
 
     dataset: str
     fingerprint: str
@@ -46,7 +47,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Built:
-    """A cache as it lies on disk: image i is `pixels[offsets[i]:]`, heights[i] x widths[i] x 3."""
+    """A cache on disk: image i is `pixels[offsets[i]:]`, heights[i] x widths[i] x 3."""
 
     pixels: np.ndarray
     offsets: np.ndarray
@@ -58,18 +59,36 @@ class Built:
     classes: tuple[str, ...]
     train_classes: int
     paths: tuple[str, ...]
-    bad: dict[str, str]  # path -> why
+    bad: dict[str, str]  # path -> why it could not be read
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A cache to be built: its images, and the heights and widths they will have."""
+
+    key: Key
+    listing: Listing
+    shapes: np.ndarray  # (n, 2)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """The byte at which each image begins, and the end of the last one: (n + 1,)."""
+        return np.concatenate([[0], 3 * self.shapes.prod(axis=1).cumsum()])
+
+    @property
+    def bytes(self) -> int:
+        return int(self.offsets[-1])
 
 
 def home() -> Path:
-    """Where caches lie on this node."""
+    """The folder of this node's caches."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return Path(chosen).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "metric-loss-harness"
 
 
 def open_built(key: Key) -> Built | None:
-    """The cache if there is a whole one, mapped, not read."""
+    """The cache, memory-mapped; None if there is no complete one."""
     folder = key.folder
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
@@ -78,9 +97,9 @@ def open_built(key: Key) -> Built | None:
         with np.load(folder / "index.npz", allow_pickle=False) as index:
             arrays = {name: index[name] for name in index.files}
         size = (folder / "pixels").stat().st_size
-        # nothing at all can be mapped where no image can be read
+        # an empty file cannot be mapped; it is empty if no image could be read
         pixels = np.memmap(folder / "pixels", np.uint8, mode="r") if size else np.zeros(0, np.uint8)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):  # damaged is as good as none
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):  # a damaged cache is built again
         return None
     if size != 3 * int((arrays["heights"] * arrays["widths"]).sum()):  # cut off, as by a copy to a full disk
         return None
@@ -95,119 +114,128 @@ def open_built(key: Key) -> Built | None:
 
 
 def build(key: Key, listing: Listing) -> Iterator[int]:
-    """Make the cache unless there is one: yields how many images are done; 0 while another process builds it, or
-    while sizes are looked up."""
+    """Build the cache unless it exists. Yields the number of images done: 0 while another process builds it, and while
+    the sizes of the images are looked up."""
     folder = key.folder
     lock = lock_of(folder)
-    while True:
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=1)
-            break
-        except Timeout:
+    with writing(f"the image cache to {folder.parent} (HARNESS_CACHE)"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        while not acquired(lock):
             yield 0
-        except OSError as error:
-            where = f"{folder.parent} (HARNESS_CACHE)"
-            raise UserError(f"cannot write the image cache to {where}: {error.strerror or error}") from None
     try:
         if open_built(key) is None:
-            for left in folder.parent.glob(f"{folder.name}.*.part"):  # of a build that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            shapes = yield from measure(key, listing)
-            yield from write(key, listing, shapes, part_of(folder))
+            for part in folder.parent.glob(f"{folder.name}.*{PART}"):  # a killed build left it
+                shutil.rmtree(part, ignore_errors=True)
+            shapes = yield from look_up_shapes(key, listing)
+            yield from write(Blueprint(key, listing, shapes), part_of(folder))
     finally:
         lock.release()
 
 
 def lock_of(folder: Path) -> FileLock:
-    """A generator may be closed by another thread than the one that ran it, so the lock belongs to no thread."""
+    """The lock of a cache. Another thread than the one that runs a generator may close it, so the lock belongs to the
+    process, not to a thread."""
     return FileLock(folder.with_name(f"{folder.name}.lock"), thread_local=False)
 
 
-def part_of(folder: Path) -> Path:
-    """A new name for what is not whole yet, or no more."""
-    return folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part")
+def acquired(lock: FileLock) -> bool:
+    """Whether the lock could be had within a second."""
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        return False
+    return True
 
 
-def measure(key: Key, listing: Listing) -> Generator[int, None, np.ndarray]:
-    """(n, 2): heights and widths the images will have."""
+def look_up_shapes(key: Key, listing: Listing) -> Generator[int, None, np.ndarray]:
+    """(n, 2): the heights and widths the images will have."""
     shapes = np.zeros((len(listing.paths), 2), dtype=np.int64)
     with images.workers() as pool:
         for begin in range(0, len(shapes), images.BLOCK):
-            some = listing.paths[begin : begin + images.BLOCK]
-            shapes[begin : begin + len(some)] = list(pool.map(partial(shape, key, listing.folder), some))
+            block = listing.paths[begin : begin + images.BLOCK]
+            shapes[begin : begin + len(block)] = list(pool.map(partial(shape, key, listing.folder), block))
             yield 0
     return shapes
 
 
-def write(key: Key, listing: Listing, shapes: np.ndarray, part: Path) -> Iterator[int]:
-    """Decode every image into `part` and move it into place."""
-    paths = listing.paths
-    offsets = np.concatenate([[0], 3 * shapes.prod(axis=1).cumsum()])
-    total = int(offsets[-1])
-    check_disk(key, total)
-    bad: dict[str, str] = {}
+def write(blueprint: Blueprint, part: Path) -> Iterator[int]:
+    """Decode every image into the folder `part`, then move it into place. Yields the number of images done."""
+    folder = blueprint.key.folder
+    check_disk(blueprint.key, blueprint.bytes)
     try:
-        part.mkdir()
-        with (part / "pixels").open("wb") as stream, images.workers() as pool:
-            stream.truncate(total)
-            if total and hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(stream.fileno(), 0, total)  # no disk left is told now, not later
-
-            def work(number: int) -> str | None:
-                """Why the image cannot be used, or None once its pixels are written."""
-                try:
-                    pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
-                except images.BadImageError as error:
-                    return str(error)
-                if pixels.shape[:2] != tuple(shapes[number]):
-                    return f"its size is not what its head says: {pixels.shape[:2]}"
-                if os.pwrite(stream.fileno(), pixels.tobytes(), int(offsets[number])) != pixels.size:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                return None
-
-            for begin in range(0, len(paths), images.BLOCK):
-                numbers = range(begin, min(begin + images.BLOCK, len(paths)))
-                found = zip(numbers, pool.map(work, numbers), strict=True)
-                bad |= {paths[number]: why for number, why in found if why}
-                yield numbers.stop
-        save_index(part, key, listing, offsets[:-1], shapes, bad)
-        for file in part.iterdir():
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
-        if key.folder.exists():  # of an earlier version, or not whole
-            shutil.rmtree(key.folder)
-        part.rename(key.folder)
-    except OSError as error:
-        raise UserError(f"cannot write the image cache {key.folder}: {error.strerror or error}") from None
+        with writing(f"the image cache {folder}"):
+            part.mkdir()
+            with (part / "pixels").open("wb") as stream:
+                bad = yield from decode(blueprint, stream)
+            save_index(blueprint, bad, part)
+            for file in part.iterdir():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            if folder.exists():  # of an earlier version, or damaged
+                shutil.rmtree(folder)
+            part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def save_index(
-    part: Path, key: Key, listing: Listing, offsets: np.ndarray, shapes: np.ndarray, bad: dict[str, str]
-) -> None:
-    queries = np.array(listing.queries, dtype=bool)
-    readable = np.array([path not in bad for path in listing.paths])
+def decode(blueprint: Blueprint, stream: BinaryIO) -> Generator[int, None, dict[str, str]]:
+    """Write the pixels of every image; path -> why, for those that cannot be read."""
+    key, listing = blueprint.key, blueprint.listing
+    paths, total = listing.paths, blueprint.bytes
+    stream.truncate(total)
+    if total and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(stream.fileno(), 0, total)  # a full disk is noticed now, not after hours
+
+    def why_not(number: int) -> str | None:
+        """Why an image cannot be used, or None once its pixels are written."""
+        try:
+            pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
+        except images.BadImageError as error:
+            return str(error)
+        if pixels.shape[:2] != tuple(blueprint.shapes[number]):
+            return f"its size differs from the one in its header: {pixels.shape[:2]}"
+        if os.pwrite(stream.fileno(), pixels.tobytes(), int(blueprint.offsets[number])) != pixels.size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return None
+
+    bad: dict[str, str] = {}
+    with images.workers() as pool:
+        for begin in range(0, len(paths), images.BLOCK):
+            numbers = range(begin, min(begin + images.BLOCK, len(paths)))
+            for number, why in zip(numbers, pool.map(why_not, numbers), strict=True):
+                if why:
+                    bad[paths[number]] = why
+            yield numbers.stop
+    return bad
+
+
+def save_index(blueprint: Blueprint, bad: dict[str, str], part: Path) -> None:
+    key, listing = blueprint.key, blueprint.listing
     np.savez(
         part / "index.npz",
-        offsets=offsets,
-        heights=shapes[:, 0],
-        widths=shapes[:, 1],
+        offsets=blueprint.offsets[:-1],
+        heights=blueprint.shapes[:, 0],
+        widths=blueprint.shapes[:, 1],
         labels=np.array(listing.labels),
-        queries=queries,
-        readable=readable,
+        queries=np.array(listing.queries, dtype=bool),
+        readable=np.array([path not in bad for path in listing.paths]),
     )
     about = {
-        **{"schema": SCHEMA, "dataset": key.dataset, "fingerprint": key.fingerprint, "resize": key.resize},
-        **{"aspect": key.aspect, "classes": listing.classes, "train_classes": listing.train_classes},
-        **{"paths": listing.paths, "bad": bad},
+        "schema": SCHEMA,
+        "dataset": key.dataset,
+        "fingerprint": key.fingerprint,
+        "resize": key.resize,
+        "aspect": key.aspect,
+        "classes": listing.classes,
+        "train_classes": listing.train_classes,
+        "paths": listing.paths,
+        "bad": bad,
     }
     (part / "about.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 def shape(key: Key, folder: Path, path: str) -> tuple[int, int]:
-    """Height and width an image will have; (0, 0) where it cannot be read."""
+    """The height and width an image will have; (0, 0) if it cannot be read."""
     if key.aspect == "square":
         return key.resize, key.resize
     try:
@@ -218,30 +246,31 @@ def shape(key: Key, folder: Path, path: str) -> tuple[int, int]:
 
 
 def estimate(key: Key, listing: Listing) -> int:
-    """Bytes the cache will need, from the heads of a few images spread over the dataset."""
+    """Bytes the cache will need, from the headers of a few images spread over the dataset."""
     step = max(1, len(listing.paths) // SAMPLE)
-    few = [shape(key, listing.folder, path) for path in listing.paths[::step]]
-    return round(sum(3 * height * width for height, width in few) / len(few) * len(listing.paths))
+    shapes = [shape(key, listing.folder, path) for path in listing.paths[::step]]
+    return round(sum(3 * height * width for height, width in shapes) / len(shapes) * len(listing.paths))
 
 
 def check_disk(key: Key, needed: int) -> None:
-    """A UserError where the disk cannot hold it, even without what killed builds left behind."""
+    """A UserError if the disk has too little room, after the parts that killed builds left are removed."""
     sweep()
-    place = home()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    folder = home()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
             f"{key.dataset}: the image cache needs {gigabytes(needed)}, {home()} has {gigabytes(free)} free; "
-            "name another place with HARNESS_CACHE, or remove old ones: harness data cache ls"
+            "choose another folder with HARNESS_CACHE, or remove old caches: harness data cache ls"
         )
 
 
 def sweep() -> None:
-    """Remove the parts of caches that nobody builds any more; without this, no command would show them."""
-    for part in home().glob("*.part"):
-        with suppress(Timeout, OSError), lock_of(part.with_name(part.name.rsplit(".", 2)[0])).acquire(timeout=0):
+    """Remove the parts of caches that no process builds any more; no command lists them."""
+    for part in home().glob(f"*{PART}"):
+        cache_name = part.name.rsplit(".", 2)[0]
+        with suppress(Timeout, OSError), lock_of(part.with_name(cache_name)).acquire(timeout=0):
             shutil.rmtree(part, ignore_errors=True)
 
 
@@ -250,45 +279,51 @@ def gigabytes(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A line of `harness data cache ls`."""
+class Summary:
+    """A cache as `harness data cache ls` lists it."""
 
     name: str
     images: int
     bad: int
     bytes: int
 
+    @property
+    def prefixes(self) -> tuple[str, str, str]:
+        """The names by which it can be removed: its own, dataset-fingerprint, and dataset."""
+        return self.name, self.name.rsplit("-", 1)[0], self.name.rsplit("-", 2)[0]
 
-def entries() -> list[Entry]:
+
+def summaries() -> list[Summary]:
     """The caches on this node."""
-    found = []
+    caches = []
     for file in sorted(home().glob("*/about.json")):
-        if not file.parent.name.endswith(".part"):
-            try:
-                about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            except json.JSONDecodeError:
-                about = {}
-            size = sum(one.stat().st_size for one in file.parent.iterdir())
-            found.append(Entry(file.parent.name, len(about.get("paths", ())), len(about.get("bad", ())), size))
-    return found
+        folder = file.parent
+        if folder.name.endswith(PART):
+            continue
+        try:
+            about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except json.JSONDecodeError:
+            about = {}
+        size = sum(inside.stat().st_size for inside in folder.iterdir())
+        caches.append(Summary(folder.name, len(about.get("paths", ())), len(about.get("bad", ())), size))
+    return caches
 
 
-def remove(names: Sequence[str]) -> list[Entry]:
-    """Remove caches by name or by the beginning of one: dataset, or dataset-fingerprint. A UserError where there is
-    none. Locks stay: another process may wait for one."""
-    there = entries()
-    gone: dict[str, Entry] = {}
+def remove(names: Sequence[str]) -> list[Summary]:
+    """Remove caches by name, by dataset or by dataset-fingerprint; a UserError, before any is removed, if a name fits
+    none. Lock files stay: another process may wait for one."""
+    caches = summaries()
+    removed: dict[str, Summary] = {}
     for name in names:
-        chosen = [one for one in there if name in (one.name, *(one.name.rsplit("-", cut)[0] for cut in (1, 2)))]
+        chosen = [summary for summary in caches if name in summary.prefixes]
         if not chosen:
-            known = ", ".join(one.name for one in there) or "none"
-            raise UserError(f"no image cache named {name!r} in {home()}; there are: {known}")
-        gone |= {one.name: one for one in chosen}
-    for name in gone:
+            raise unknown(f"image cache in {home()}", name, [summary.name for summary in caches])
+        removed |= {summary.name: summary for summary in chosen}
+    for name in removed:
         part = part_of(home() / name)
         try:
-            (home() / name).rename(part)  # in one step: what is half removed must not look whole
+            (home() / name).rename(part)  # in one step: a half-removed cache must not look complete
             shutil.rmtree(part)
         except OSError as error:
             raise UserError(f"cannot remove the image cache {home() / name}: {error.strerror or error}") from None
-    return list(gone.values())
+    return list(removed.values())

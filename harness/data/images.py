@@ -1,4 +1,4 @@
-"""One image file to pixels: what is not an image, is damaged or absurdly large is refused."""
+"""One image file to pixels; files that are damaged, absurdly large or not images are refused."""
 
 import os
 import warnings
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-# No format that starts another program (EPS) or reads from elsewhere. MPO, of some cameras, comes with JPEG.
+# No format that starts another program (EPS) or reads other files. MPO, which some cameras write, is part of JPEG.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 BLOCK = 256  # images between two reports
-MOST_PIXELS = 100_000_000  # a decompression bomb unpacks to more
-LONGEST = 100  # times its short side an image may be long: resized by its short side it could be a bomb too
+MOST_PIXELS = 100_000_000  # a decompression bomb has more
+LONGEST = 100  # longest allowed side, in short sides: resized by its short side, a longer image could be a bomb too
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits here are stricter
 
 
@@ -22,11 +22,11 @@ class BadImageError(Exception):
 
 
 def read(file: Path, resize: int | None = None, aspect: str = "square") -> np.ndarray:
-    """(h, w, 3) uint8, transparency on white; resized to a square or by its short side as torchvision resizes PIL
+    """(h, w, 3) uint8, transparency on white; resized to a square or by the short side as torchvision resizes PIL
     images: bilinear, with antialiasing."""
     try:
         with open_checked(file) as image:
-            image.load()  # a truncated file is found out here
+            image.load()  # fails here if the file is truncated
             picture = flatten(image)
     except BadImageError:
         raise
@@ -39,7 +39,7 @@ def read(file: Path, resize: int | None = None, aspect: str = "square") -> np.nd
 
 
 def size(file: Path) -> tuple[int, int]:
-    """Height and width, from the file's head alone."""
+    """Height and width, from the file's header alone."""
     with open_checked(file) as image:
         return image.height, image.width
 
@@ -60,25 +60,25 @@ def open_checked(file: Path) -> Image.Image:
         raise BadImageError("the file is missing") from None
     except UnidentifiedImageError:
         empty = file.stat().st_size == 0
-        raise BadImageError("the file is empty" if empty else "it is not an image (or of no format we read)") from None
+        raise BadImageError("the file is empty" if empty else "not an image, or of an unsupported format") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise BadImageError(reason(error)) from None
     if image.width * image.height > MOST_PIXELS:
         image.close()
-        raise BadImageError(f"{image.width} x {image.height} pixels: more than {MOST_PIXELS:,} are refused")
+        raise BadImageError(f"{image.width} x {image.height} pixels: at most {MOST_PIXELS:,} are allowed")
     if max(image.size) > LONGEST * min(image.size):
         image.close()
-        raise BadImageError(f"{image.width} x {image.height} pixels: more than {LONGEST} times as long as wide")
+        raise BadImageError(f"{image.width} x {image.height} pixels: one side is over {LONGEST} times the other")
     return image
 
 
 def flatten(image: Image.Image) -> Image.Image:
-    """RGB, 8 bits each; what shines through is white."""
+    """RGB with 8 bits per channel; transparent pixels become white."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        # Pillow would clip 16 bits to 255: all but the darkest would be white
+        # Pillow would clip 16 bits to 255: almost every pixel would be white
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise BadImageError("its pixels have 32 bits and no known white: allowed are 8 or 16 bits")
+        raise BadImageError("its pixels have 32 bits without a known white; must be 8 or 16 bits")
     if not image.has_transparency_data:
         return image.convert("RGB")
     rgba = image.convert("RGBA")
@@ -90,14 +90,14 @@ def reason(error: Exception) -> str:
 
 
 def workers() -> ThreadPoolExecutor:
-    """A thread for each core this process may use: decoding leaves Python's lock alone."""
+    """One thread per core that this process may use: decoding releases Python's lock."""
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
 
 
 def broken(
     folder: Path, paths: Sequence[str], report: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[tuple[str, str]]:
-    """The images that cannot be read, and why: every one is decoded, many at once."""
+    """The images that cannot be read, each with the reason; all images are decoded, many at once."""
 
     def why(path: str) -> str:
         try:
@@ -108,8 +108,8 @@ def broken(
 
     with workers() as pool:
         for begin in range(0, len(paths), BLOCK):
-            some = paths[begin : begin + BLOCK]
-            for path, reason in zip(some, pool.map(why, some), strict=True):
-                if reason:
-                    yield path, reason
-            report(begin + len(some), len(paths))
+            block = paths[begin : begin + BLOCK]
+            for path, problem in zip(block, pool.map(why, block), strict=True):
+                if problem:
+                    yield path, problem
+            report(begin + len(block), len(paths))

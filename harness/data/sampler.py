@@ -1,4 +1,4 @@
-"""P classes x K images a batch."""
+"""Batches of P classes x K images, and plain shuffled batches."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,9 +9,9 @@ from torch import Tensor
 class Balanced:
     """Batches of P classes with K images each.
 
-    Every class has its turn before one comes again, and every image of a class before one comes again; no class
-    and no image is twice in a batch. A class with fewer than K images gives what it has, so a batch may be smaller
-    than P x K. An epoch is as many batches as hold the dataset once, and at least one turn of every class.
+    No class comes again before every other class had its turn; the same holds for the images of a class. No class and
+    no image is twice in a batch. A class with fewer than K images contributes all of them, so a batch may be smaller
+    than P x K. An epoch has as many batches as hold the dataset once, and at least one turn of every class.
     """
 
     def __init__(self, labels: Tensor, classes: int, samples: int) -> None:
@@ -40,7 +40,7 @@ class Balanced:
 
 
 class Turns:
-    """An endless shuffled queue: each item once a round, and a draw never holds an item twice."""
+    """An endless shuffled queue: each item once per round, and no item twice in a draw."""
 
     def __init__(self, shuffle: Callable[[], list[int]]) -> None:
         self.shuffle = shuffle
@@ -50,7 +50,7 @@ class Turns:
         if len(self.queue) >= count:
             drawn, self.queue = self.queue[:count], self.queue[count:]
             return drawn
-        # What is left of this round, filled up from the next one with items that are not in the draw yet.
+        # The rest of this round, filled up from the next one with items that are not in the draw yet.
         drawn, fresh = self.queue, self.shuffle()
         held = set(drawn)
         drawn = drawn + [item for item in fresh if item not in held][: count - len(drawn)]
@@ -60,7 +60,7 @@ class Turns:
 
 
 class Shuffled:
-    """Plain batches for pre-training: every image once an epoch, in random order; a last short batch is left out."""
+    """Plain batches for pre-training: every image once per epoch, in random order; a last short batch is dropped."""
 
     def __init__(self, images: int, batch: int) -> None:
         self.images = images

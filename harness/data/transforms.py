@@ -1,7 +1,7 @@
 """From stored pixels to what the network sees: whole batches at once, random draws from a generator.
 
-Images come already resized from the cache, so a crop, a flip and the centre crop are one gather each. Embedded images
-are stored smaller than they are used: those alone are resized here.
+The cache holds images that are resized already, so a crop, a flip and the centre crop are one gather each. Only
+embedded images, which are stored smaller than they are used, are resized here.
 """
 
 import math
@@ -13,15 +13,15 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
-from harness.data.loading import Images
+from harness.data.folds import Images
 from harness.spec import Trial
 
 RATIOS = (3 / 4, 4 / 3)  # of a resized crop's sides
-TRIES = 10  # of a resized crop that does not fit, before it is the largest that does
+TRIES = 10  # draws of a resized crop; if none fits, the largest that fits is taken
 
 
 def plain(images: Images, which: Tensor, trial: Trial) -> Tensor:
-    """The centre crop: how every image is evaluated. (n, 3, crop, crop), uint8, or float in 0..1 where it had to be
+    """The centre crop, on which every image is evaluated. (n, 3, crop, crop): uint8, or float in 0..1 if it was
     resized."""
     if images.square in (None, trial.resize):
         return channels_first(images.centre(which, trial.crop))
@@ -30,7 +30,7 @@ def plain(images: Images, which: Tensor, trial: Trial) -> Tensor:
 
 
 def augmented(images: Images, which: Tensor, trial: Trial, augment: str, generator: torch.Generator) -> Tensor:
-    """What one step trains on; `augment` as a trial names it."""
+    """The batch one step trains on; `augment` is the trial's setting of that name."""
     if augment == "none":
         return plain(images, which, trial)
     if augment == "drawings":
@@ -44,14 +44,14 @@ def augmented(images: Images, which: Tensor, trial: Trial, augment: str, generat
 
 
 def flip(pixels: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen ones (n,) of the images (n, h, w, 3), mirrored in place."""
-    for place in chosen.nonzero().flatten().tolist():  # eight times as fast as torch.where over the whole batch
-        pixels[place] = pixels[place].flip(1)
+    """Mirror the chosen (n,) of the images (n, h, w, 3), in place."""
+    for row in chosen.nonzero().flatten().tolist():  # eight times as fast as torch.where over the whole batch
+        pixels[row] = pixels[row].flip(1)
     return pixels
 
 
 def channels_first(pixels: Tensor) -> Tensor:
-    """(n, h, w, 3) -> (n, 3, h, w). The memory stays as it is: channels last."""
+    """(n, h, w, 3) -> (n, 3, h, w), a view: in memory, channels stay last."""
     return pixels.permute(0, 3, 1, 2)
 
 
@@ -61,7 +61,7 @@ def to_float(batch: Tensor) -> Tensor:
 
 
 def enlarged(images: Images, which: Tensor, trial: Trial) -> Tensor:
-    """Embedded images at the size the trial wants, (n, 3, resize, resize), float in 0..1."""
+    """Embedded images at the trial's size, (n, 3, resize, resize), float in 0..1."""
     assert images.square is not None
     return resized(channels_first(images.centre(which, images.square)), trial.resize)
 
@@ -72,7 +72,7 @@ def resized(batch: Tensor, side: int) -> Tensor:
 
 
 def cropped(images: Images, which: Tensor, trial: Trial, generator: torch.Generator) -> Tensor:
-    """A crop x crop window of each image, anywhere. (n, crop, crop, 3)."""
+    """A random crop x crop window of each image. (n, crop, crop, 3)."""
 
     def anywhere(sides: np.ndarray | int) -> Tensor:
         return (torch.rand(len(which), generator=generator) * torch.as_tensor(sides - trial.crop + 1)).long()
@@ -91,11 +91,11 @@ def resized_crops(images: Images, which: Tensor, trial: Trial, generator: torch.
     boxes = draw_boxes(heights, widths, trial.crop_scale, generator).tolist()
     size = [trial.crop, trial.crop]
     batch = torch.empty(len(boxes), *size, 3, dtype=torch.uint8)
-    for place, (number, (top, left, height, width)) in enumerate(zip(which.tolist(), boxes, strict=True)):
-        # v2.resized_crop in two steps: a window that lies in one piece is resized in half the time
-        window = images.one(number)[top : top + height, left : left + width].contiguous().permute(2, 0, 1)
+    for row, (number, (top, left, height, width)) in enumerate(zip(which.tolist(), boxes, strict=True)):
+        # v2.resized_crop in two steps: resizing a contiguous window takes half the time
+        window = images.image(number)[top : top + height, left : left + width].contiguous().permute(2, 0, 1)
         cut = v2.resize(window, size, interpolation=InterpolationMode.BILINEAR, antialias=True)
-        batch[place] = cut.permute(1, 2, 0)
+        batch[row] = cut.permute(1, 2, 0)
     return batch
 
 
@@ -110,9 +110,9 @@ def draw_boxes(heights: Tensor, widths: Tensor, scale: float, generator: torch.G
     fits = (w > 0) & (h > 0) & (w <= widths[:, None]) & (h <= heights[:, None])
     first = fits.int().argmax(dim=1, keepdim=True)
     w, h = w.gather(1, first).squeeze(1), h.gather(1, first).squeeze(1)
-    place = torch.rand(n, 2, generator=generator)
-    top, left = (place[:, 0] * (heights - h + 1)).long(), (place[:, 1] * (widths - w + 1)).long()
-    # none fitted: the whole image, cut to the nearest allowed ratio
+    corner = torch.rand(n, 2, generator=generator)
+    top, left = (corner[:, 0] * (heights - h + 1)).long(), (corner[:, 1] * (widths - w + 1)).long()
+    # if none fits: the whole image, cut to the nearest allowed ratio
     w_most = torch.minimum(widths, (heights * RATIOS[1]).round().long())
     h_most = torch.minimum(heights, (widths / RATIOS[0]).round().long())
     whole = torch.stack([(heights - h_most) // 2, (widths - w_most) // 2, h_most, w_most], dim=1)
@@ -120,7 +120,7 @@ def draw_boxes(heights: Tensor, widths: Tensor, scale: float, generator: torch.G
 
 
 def drawings(images: Tensor, resize: int, crop: int, generator: torch.Generator) -> Tensor:
-    """What another artist might have drawn: turned, moved and scaled a little, other colours, grey, inverted.
+    """Drawings as another artist might have made them: rotated, moved and scaled a little, recoloured, grey, inverted.
 
     One resampling does the geometry and the resizing. Colours change on the ink (1 - image), so paper stays white.
     """

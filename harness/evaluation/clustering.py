@@ -1,61 +1,34 @@
-"""k-means and the NMI of its clusters, on the embeddings' device; a number comes with the recipe it was made by.
+"""k-means and the NMI of its clusters, on the embeddings' device.
 
-Why it is as it is. Where clusters are small (5 images a class in Stanford Online Products), Lloyd's algorithm stops
-early: a point has pulled its own centre towards itself, and stays. Hartigan's criterion (Applied Statistics 1979;
-Telgarsky and Vattani, AISTATS 2010) counts what a point's leaving and joining do to the centres: every optimum of it is
-one of Lloyd's, few of Lloyd's are one of its own, and it does not depend much on the start. It is usually run point by
-point; here a block of points is compared with all centres by one matrix product, and of the moves that pay those are
-made, best first, that touch no cluster twice, so each lowers the inertia by just what was computed. A sweep over all
-points costs as much as an iteration of Lloyd; it leaves each point with the NEAR clusters it could join best, and
-between two such sweeps short ones look at no others. The start draws centres in rounds, each point with probability
-proportional to its squared distance from those there are: the products of all rounds together are those of a single
-sweep. benchmarks/evaluation.py compares time and inertia with faiss and scikit-learn.
+Design notes. Where clusters are small (5 images per class in Stanford Online Products), Lloyd's algorithm stops early:
+a point has pulled its own centre towards itself, and stays. Hartigan's criterion (Applied Statistics 1979; Telgarsky
+and Vattani, AISTATS 2010) counts what a point's leaving and joining do to the centres. Each of its optima is one of
+Lloyd's, few of Lloyd's are one of its own, and it depends little on the start.
+- Hartigan's algorithm usually moves point by point. Here one matrix product compares a block of points with all
+  centres; of the moves that lower the inertia, those are made, best first, that touch no cluster twice. So each lowers
+  the inertia by exactly what was computed.
+- A whole sweep over all points costs as much as an iteration of Lloyd. It leaves each point with the NEAR clusters it
+  could join best, and the short sweeps between two whole ones look at no others.
+- The start draws centres in rounds, each point with probability proportional to its squared distance from the centres
+  drawn so far. All rounds together need the products of a single sweep.
+benchmarks/evaluation.py compares time and inertia with faiss and scikit-learn.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-WORTH = 1e-3  # a sweep that lowers the inertia by less than this share is the last
+from harness.evaluation.recipes import OURS, WORTH, Recipe
+
 NEAR = 8  # clusters that a short sweep compares a point with
-SHORT = 8  # short sweeps at most between two whole ones
-BLOCK = 2**22  # entries of a block of products at once: 16 MB
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How clusters are found: NMI depends on it."""
-
-    name: str
-    start: Literal["rounds", "random", "scikit-learn"]
-    iterations: int  # of Lloyd's algorithm at most
-    rounds: int = 1
-    sweeps: int = 0  # of Hartigan's, before Lloyd's, at most
-
-    def __str__(self) -> str:
-        how = {
-            "rounds": f"k-means++ start in {self.rounds} rounds, Hartigan's moves while a sweep lowers the inertia by "
-            f"{WORTH:.1%} or {self.sweeps} times, Lloyd until the assignments stop or {self.iterations} times",
-            "random": f"random start, {self.iterations} iterations of Lloyd",
-            "scikit-learn": f"scikit-learn's KMeans, Lloyd until its tolerance or {self.iterations} times",
-        }[self.start]
-        return f"{how}, 1 start, arithmetic mean"
-
-
-OURS = Recipe("ours", "rounds", iterations=100, rounds=32, sweeps=50)
-RECIPES = {
-    "ours": OURS,
-    "faiss": Recipe("faiss", "random", iterations=20),
-    "sklearn": Recipe("sklearn", "scikit-learn", iterations=300),
-}
+SHORT = 8  # short sweeps between two whole ones, at most
+BLOCK = 2**22  # entries per block of products: 16 MB
 
 
 def nmi(embeddings: Tensor, labels: Tensor, seed: int, recipe: Recipe = OURS) -> float:
-    """NMI of the classes and a k-means clustering into as many clusters as there are classes."""
+    """NMI of the classes and of a k-means clustering into as many clusters."""
     return mutual_information(labels, kmeans(embeddings, len(labels.unique()), seed, recipe))
 
 
@@ -73,14 +46,14 @@ def mutual_information(a: Tensor, b: Tensor) -> float:
 
 
 def kmeans(x: Tensor, k: int, seed: int, recipe: Recipe = OURS) -> Tensor:
-    """Cluster labels (n,) of the rows of x (n, d). A cluster that runs empty starts again at a point far from its own
-    centre. Deterministic given its seed."""
+    """Cluster labels (n,) of the rows of x (n, d). A cluster that becomes empty starts again at a point far from its
+    centre. Deterministic given the seed."""
     if not 1 <= k <= len(x):
-        raise ValueError(f"{k} clusters of {len(x)} points: allowed is 1 to {len(x)}")
+        raise ValueError(f"{k} clusters of {len(x)} points: must be 1 to {len(x)}")
     if recipe.start == "scikit-learn":
-        return of_scikit_learn(x, k, seed, recipe)
-    # clusters do not depend on where the origin is, but rounding does: embeddings of a network that puts everything in
-    # one place differ by less than a product's error
+        return scikit_learn_kmeans(x, k, seed, recipe)
+    # clusters do not depend on the origin, but rounding does: where a network maps all images to nearly the same point,
+    # embeddings differ by less than a product's error
     x = x - x.mean(dim=0)
     generator = torch.Generator().manual_seed(seed)
     if recipe.start == "random":
@@ -95,7 +68,8 @@ def kmeans(x: Tensor, k: int, seed: int, recipe: Recipe = OURS) -> Tensor:
 
 
 def hartigan(x: Tensor, labels: Tensor, k: int, sweeps: int, generator: torch.Generator) -> Iterator[float]:
-    """Whole sweeps with short ones between them, while they pay; yields the inertia before each whole one."""
+    """Whole sweeps with short ones between them, while they lower the inertia enough; yields the inertia before each
+    whole one."""
     near = torch.zeros(len(x), min(NEAR, k - 1), dtype=torch.long, device=x.device) if k > 2 * NEAR else None
     for _ in range(sweeps):
         inertia, gained = sweep(x, labels, k, generator, near)
@@ -109,8 +83,8 @@ def hartigan(x: Tensor, labels: Tensor, k: int, sweeps: int, generator: torch.Ge
 
 
 def start(x: Tensor, k: int, rounds: int, generator: torch.Generator) -> Tensor:
-    """Every point's nearest of k centres, which are points drawn in rounds: those of a round with probability
-    proportional to their squared distance from the centres of the rounds before (k-means++ with k rounds)."""
+    """The number (n,) of each point's nearest centre, of k points drawn in rounds: those of a round with probability
+    proportional to their squared distance from the centres of earlier rounds (k-means++ if there are k rounds)."""
     n = len(x)
     lengths = torch.linalg.vector_norm(x, dim=1).square()
     labels = torch.zeros(n, dtype=torch.long, device=x.device)
@@ -119,8 +93,8 @@ def start(x: Tensor, k: int, rounds: int, generator: torch.Generator) -> Tensor:
     drawn = 0
     for size in (len(part) for part in torch.arange(k).tensor_split(min(rounds, k))):
         distances = (lengths - 2 * score).clamp_min(0).double() if drawn else torch.ones_like(lengths).double()
-        # the smallest of exponential waiting times are a draw without replacement; where all that is left coincides
-        # with a centre, any will do: those come after the others, but before what is drawn already
+        # the smallest exponential waiting times are a draw without replacement; points that coincide with a centre
+        # come after the others, but before the points that are drawn already
         waiting = torch.empty(n, dtype=torch.float64).exponential_(generator=generator).to(x.device)
         waiting = (waiting / distances).nan_to_num(posinf=1e300).clamp_max(1e300).masked_fill_(~left, math.inf)
         chosen = waiting.topk(size, largest=False).indices
@@ -138,8 +112,8 @@ def nearest(x: Tensor, centres: Tensor) -> Tensor:
 
 
 def closest(x: Tensor, centres: Tensor, labels: Tensor, score: Tensor, first: int = 0) -> None:
-    """Give points to those of these centres, numbered from `first` on, that are nearer than their own. A score is
-    x.c - |c|^2 / 2, largest for the nearest; one that is just as near wins nobody."""
+    """Give each point to the nearest of these centres, numbered from `first` on, if it is nearer than the point's own.
+    A score is x.c - |c|^2 / 2, largest for the nearest centre."""
     half = centres.square().sum(dim=1) / 2
     for rows in blocks(torch.arange(len(x), device=x.device), BLOCK // len(centres)):
         best, which = torch.addmm(-half, x[rows], centres.T).max(dim=1)
@@ -151,11 +125,11 @@ def closest(x: Tensor, centres: Tensor, labels: Tensor, score: Tensor, first: in
 def sweep(
     x: Tensor, labels: Tensor, k: int, generator: torch.Generator, near: Tensor | None = None, *, short: bool = False
 ) -> tuple[float, float]:
-    """Every point once, in random order: to the cluster that it costs least to join, where that is less than leaving
-    its own saves. Returns the inertia before, and by how much it fell. `near` (n, NEAR) are the clusters that each
-    point could join best: written by a whole sweep, and all that a short one looks at.
+    """Move each point once, in random order, to the cluster that costs least to join, if that costs less than leaving
+    its own saves. Returns the inertia before, and by how much it fell. `near` (n, NEAR) holds the clusters that each
+    point could join best: a whole sweep writes it, and a short one looks at no others.
 
-    With n members that sum to s, joining costs n/(n+1) |x - s/n|^2, and leaving saves n/(n-1) |x - s/n|^2.
+    For a cluster of n members with sum s, joining costs n/(n+1) |x - s/n|^2 and leaving saves n/(n-1) |x - s/n|^2.
     """
     sizes = labels.bincount(minlength=k).to(x.dtype)
     sums = torch.zeros(k, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, labels, x)
@@ -184,7 +158,7 @@ def sweep(
             else:
                 lowest, near[rows] = costs.topk(near.shape[1], dim=1, largest=False)
                 best, goal = lowest[:, 0], near[rows, 0]
-        # `here` is what joining one's own cluster would cost, n/(n+1) |x - s/n|^2
+        # `here` is the cost of joining the point's own cluster, n/(n+1) |x - s/n|^2
         gain = torch.where(n > 1, here * (n + 1) / (n - 1).clamp_min(1), 0.0) - best
         moves = independent(gain, mine, goal)
         if not len(moves):
@@ -202,8 +176,8 @@ def sweep(
 
 
 def independent(gain: Tensor, source: Tensor, goal: Tensor) -> Tensor:
-    """The moves that pay, best first, without those that touch a cluster that an earlier one has touched."""
-    # rounding: a gain of nothing must not send identical points round in circles
+    """The moves that lower the inertia, best first, without those that touch a cluster of an earlier one."""
+    # rounding: a gain of nothing must not move identical points in circles
     paying = (gain > 1e-6 * gain.abs().max()).nonzero().flatten()
     paying = paying[gain[paying].argsort(descending=True, stable=True)]
     touched: set[int] = set()
@@ -216,7 +190,7 @@ def independent(gain: Tensor, source: Tensor, goal: Tensor) -> Tensor:
 
 
 def lloyd(x: Tensor, labels: Tensor, k: int, iterations: int) -> None:
-    """Until no assignment changes."""
+    """Lloyd's algorithm on these labels, until none of them changes."""
     for _ in range(iterations):
         repair(x, labels, k)
         centres = means(x, labels, k)
@@ -235,7 +209,7 @@ def means(x: Tensor, labels: Tensor, k: int) -> Tensor:
 
 
 def repair(x: Tensor, labels: Tensor, k: int) -> None:
-    """Give each empty cluster the point farthest from its centre, of those in clusters that keep another."""
+    """Give each empty cluster the point farthest from its centre, of those that are not alone in their cluster."""
     sizes = labels.bincount(minlength=k)
     empty = (sizes == 0).nonzero().flatten().tolist()
     if not empty:
@@ -255,8 +229,8 @@ def blocks(rows: Tensor, size: int) -> Iterator[Tensor]:
     yield from rows.split(max(1, size))
 
 
-def of_scikit_learn(x: Tensor, k: int, seed: int, recipe: Recipe) -> Tensor:
+def scikit_learn_kmeans(x: Tensor, k: int, seed: int, recipe: Recipe) -> Tensor:
     from sklearn.cluster import KMeans
 
-    found = KMeans(k, n_init=1, max_iter=recipe.iterations, random_state=seed).fit(x.cpu().numpy())
-    return torch.from_numpy(found.labels_).long().to(x.device)
+    fitted = KMeans(k, n_init=1, max_iter=recipe.iterations, random_state=seed).fit(x.cpu().numpy())
+    return torch.from_numpy(fitted.labels_).long().to(x.device)

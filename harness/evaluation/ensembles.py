@@ -1,4 +1,4 @@
-"""What is made of stored embeddings: ensembles as in the paper, and metrics measured again."""
+"""Results made from stored embeddings: ensembles as in the paper, and runs measured again."""
 
 import time
 from collections.abc import Sequence
@@ -9,34 +9,33 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from harness.evaluation import metrics as evaluate
-from harness.evaluation.clustering import RECIPES
+from harness.evaluation.metrics import measure
+from harness.evaluation.recipes import KMEANS_SEED, OURS, RECIPES
 from harness.spec import Result, UserError
 from harness.storage import Storage
-from harness.training import trial as train
 
 
 def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
-    """`size` of these final runs, which differ in their seed only; the mean over all subsets of that size.
+    """The ensemble of `size` of these final runs, which differ only in their seed: the mean over all subsets.
 
     Nothing is trained: the members' stored test embeddings are joined.
     """
     begun = time.perf_counter()
-    loaded = [load(member, storage) for member in members]
-    labels = loaded[0]["labels"]
-    subsets = list(combinations([one["embeddings"] for one in loaded], size))
-    queries = loaded[0].get("queries")
-    found = [evaluate.metrics(join(subset), labels, ks, train.KMEANS_SEED, queries) for subset in subsets]
+    stored = [load(member, storage) for member in members]
+    labels, queries = stored[0]["labels"], stored[0].get("queries")
+    subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
+    metrics = [measure(join(subset), labels, ks, KMEANS_SEED, queries) for subset in subsets]
+    seconds = round(time.perf_counter() - begun, 3)
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
     return Result(
         trial=first.trial,
         title=first.title,
         cite=first.cite,
-        metrics={name: sum(one[name] for one in found) / len(found) for name in found[0]},
-        conventions={**first.conventions, "NMI": f"{evaluate.OURS}, seed {train.KMEANS_SEED}", "ensemble": how},
+        metrics={name: sum(row[name] for row in metrics) / len(metrics) for name in metrics[0]},
+        conventions={**first.conventions, "NMI": f"{OURS}, seed {KMEANS_SEED}", "ensemble": how},
         curve=(),
-        seconds={"evaluate": (spent := round(time.perf_counter() - begun, 3)), "total": spent},
+        seconds={"evaluate": seconds, "total": seconds},
         parameters=size * first.parameters,
         artifacts={},
         provenance=first.provenance,
@@ -45,24 +44,24 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
     )
 
 
-def measure_again(one: Result, recipe: str, storage: Storage) -> Result:
-    """A stored run's metrics from its embeddings, NMI by another recipe: a record of its own."""
-    if one.ensemble or one.recipe:
-        raise UserError(f"{one.id} has no embeddings of its own: name a single run")
+def measure_again(result: Result, recipe: str, storage: Storage) -> Result:
+    """A stored run's metrics from its embeddings, with NMI by another recipe: a record of its own."""
+    if result.ensemble or result.recipe:
+        raise UserError(f"{result.id} has no embeddings of its own: name a single run")
     begun = time.perf_counter()
-    loaded = load(one, storage)
-    ks = tuple(int(name[2:]) for name in one.metrics if name.startswith("R@"))
+    stored = load(result, storage)
+    ks = tuple(int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@"))
     how = RECIPES[recipe]
-    found = evaluate.metrics(loaded["embeddings"], loaded["labels"], ks, train.KMEANS_SEED, loaded.get("queries"), how)
-    spent = round(time.perf_counter() - begun, 3)
+    metrics = measure(stored["embeddings"], stored["labels"], ks, KMEANS_SEED, stored.get("queries"), how)
+    seconds = round(time.perf_counter() - begun, 3)
     return replace(
-        one,
-        metrics=found,
-        conventions={**one.conventions, "NMI": f"{how}, seed {train.KMEANS_SEED}"},
+        result,
+        metrics=metrics,
+        conventions={**result.conventions, "NMI": f"{how}, seed {KMEANS_SEED}"},
         curve=(),
-        seconds={"evaluate": spent, "total": spent},
+        seconds={"evaluate": seconds, "total": seconds},
         artifacts={},
-        members=(one.id,),
+        members=(result.id,),
         recipe=recipe,
     )
 
@@ -72,10 +71,11 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
     return torch.cat(tuple(embeddings), dim=1) / len(embeddings) ** 0.5
 
 
-def load(member: Result, storage: Storage) -> dict[str, Tensor]:
-    content = storage.read_artifact(member.artifacts.get("embeddings", {}))
+def load(result: Result, storage: Storage) -> dict[str, Tensor]:
+    """The stored test embeddings of a final run, their labels and, where queries and gallery are apart, the queries."""
+    content = storage.read_artifact(result.artifacts.get("embeddings", {}))
     if content is None:
         raise UserError(
-            f"the embeddings of {member.trial.name} are not in {storage.uri}: --storage where they are, or --rerun"
+            f"the embeddings of {result.trial.name} are not in {storage.uri}: --storage where they are, or --rerun"
         )
     return safetensors.torch.load(content)

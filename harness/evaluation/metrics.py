@@ -1,36 +1,70 @@
 """Recall@K, MAP@R, R-precision and NMI of a set of embeddings: exact, in bounded memory, on the embeddings' device.
 
 Neighbours are ranked by Euclidean distance in float64, equal ones by their index, so no number depends on chunk sizes,
-device or threads. Next to nothing is computed in float64: float32 matrix products rank all but the few rows in which a
-right and a wrong neighbour are closer to each other than a product's rounding error, and only those are ranked again.
+device or threads. Hardly anything is computed in float64: float32 matrix products rank all rows except the few in which
+a correct and a wrong neighbour are closer to each other than a product's rounding error. Only those are ranked again.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from harness.evaluation.clustering import OURS, Recipe, kmeans, mutual_information, nmi
+from harness.evaluation.clustering import nmi
 from harness.evaluation.neighbours import Tiles, rank, rank_all
+from harness.evaluation.recipes import OURS, Recipe
 
-__all__ = [
-    "OURS",
-    "Recipe",
-    "kmeans",
-    "map_at_r",
-    "metrics",
-    "mutual_information",
-    "nmi",
-    "precision_at_1",
-    "r_precision",
-    "recall_at_k",
-    "retrieval",
-]
-
-SPARE = 8  # neighbours looked at beyond those that count, so that a near tie at the edge is seen whole
+SPARE = 8  # neighbours ranked beyond those that count, so that a near tie at the edge is seen whole
 
 
-def metrics(
+@dataclass(frozen=True)
+class Scores:
+    """How each query did. All tensors are (queries,), in the order of the queries, on the embeddings' device."""
+
+    classes: Tensor  # the query's label
+    first_correct: Tensor  # rank of its nearest image of its class, from 1 on; depth + 1 if it is not among the ranked
+    R: Tensor  # images of its class in the gallery
+    precision: Tensor  # share of its class among the R nearest, float64; 0 if R is 0
+    average_precision: Tensor  # (1/R) sum over i <= R of precision@i where the i-th neighbour is correct; 0 if R is 0
+    depth: int  # neighbours that were ranked for each query
+
+
+@dataclass(frozen=True)
+class Task:
+    """Queries, and the gallery that their neighbours are searched in."""
+
+    queries: Tensor  # (q, d)
+    query_classes: Tensor  # (q,)
+    gallery: Tensor  # (g, d)
+    gallery_classes: Tensor  # (g,)
+    mutual: bool  # the gallery is the queries, and no query is compared with itself
+
+    @classmethod
+    def of(cls, embeddings: Tensor, labels: Tensor, queries: Tensor | None = None) -> "Task":
+        """`queries` (n,) bool: they are searched among the other images. Without it, each image is searched among all
+        others."""
+        check(embeddings, labels)
+        if queries is None:
+            return cls(embeddings, labels, embeddings, labels, mutual=True)
+        task = cls(embeddings[queries], labels[queries], embeddings[~queries], labels[~queries], mutual=False)
+        if not len(task.queries) or not len(task.gallery):
+            raise ValueError(
+                f"{len(task.queries)} queries and {len(task.gallery)} images in the gallery: both are needed"
+            )
+        return task
+
+    @property
+    def candidates(self) -> int:
+        """Images that a query is compared with."""
+        return len(self.gallery) - int(self.mutual)
+
+    def correct(self, rows: Tensor, neighbours: Tensor) -> Tensor:
+        """Which of the neighbours (r, k), columns of the gallery, are of the classes of the queries (r,)."""
+        return self.gallery_classes[neighbours] == self.query_classes[rows, None]
+
+
+def measure(
     embeddings: Tensor,
     labels: Tensor,
     ks: Sequence[int],
@@ -38,68 +72,62 @@ def metrics(
     queries: Tensor | None = None,
     recipe: Recipe = OURS,
 ) -> dict[str, float]:
-    """All of them: R@K for each K, MAP@R, RP, NMI. `queries` (n,) bool, where queries and gallery are apart; NMI is of
-    all."""
-    found = retrieval(embeddings, labels, ks, queries)
-    found["NMI"] = nmi(embeddings, labels, seed, recipe)
-    return found
-
-
-def recall_at_k(embeddings: Tensor, labels: Tensor, ks: Sequence[int]) -> dict[int, float]:
-    """Share of queries with at least one image of their class among the K nearest. A query alone in its class is a
-    miss."""
-    found = retrieval(embeddings, labels, ks)
-    return {k: found[f"R@{k}"] for k in ks}
-
-
-def precision_at_1(embeddings: Tensor, labels: Tensor) -> float:
-    """Share of queries whose nearest neighbour is of their class: the same as Recall@1."""
-    return retrieval(embeddings, labels, (1,))["R@1"]
-
-
-def map_at_r(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean over queries of (1/R) sum over i <= R of precision@i where the i-th neighbour is right (Musgrave et al.), R
-    the number of others in the class. A query alone in its class, R = 0, is no query here."""
-    return retrieval(embeddings, labels, ())["MAP@R"]
-
-
-def r_precision(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean over queries with R > 0 of the share of right ones among the R nearest."""
-    return retrieval(embeddings, labels, ())["RP"]
+    """Every metric: R@K for each K, MAP@R, RP, NMI. `queries` (n,) bool, where queries and gallery are apart; NMI is of
+    all images."""
+    metrics = retrieval(embeddings, labels, ks, queries)
+    metrics["NMI"] = nmi(embeddings, labels, seed, recipe)
+    return metrics
 
 
 def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> dict[str, float]:
-    """Every retrieval metric from one pass over the neighbours. Without `queries` each image is searched for among all
-    others; with them, only queries are, and only among the rest."""
-    check(embeddings, labels)
-    everything = torch.arange(len(labels), device=labels.device)
-    asked, shown = (everything, everything) if queries is None else (everything[queries], everything[~queries])
-    if not len(asked) or not len(shown):
-        raise ValueError(f"{len(asked)} queries and {len(shown)} images in the gallery: both are needed")
-    alone = queries is None
-    most = len(shown) - int(alone)
+    """Every retrieval metric: R@K for each K, MAP@R, RP."""
+    return summarise(per_query(embeddings, labels, ks, queries), ks)
+
+
+def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> Scores:
+    """How each query did, from one pass over the neighbours; deep enough for Recall@K at each K."""
+    task = Task.of(embeddings, labels, queries)
     for k in ks:
-        if not 1 <= k <= most:
-            raise ValueError(f"Recall@{k}: allowed is 1 to {most}, the number of images a query is compared with")
-    _, names = labels.unique(return_inverse=True)
-    of_class = names[shown].bincount(minlength=int(names.max()) + 1)
-    R = of_class[names[asked]] - int(alone)  # (queries,) right ones in the gallery
-    depth = min(max([*ks, int(R.max()), 1]), most)
-    first = torch.full((len(asked),), depth, device=labels.device)  # rank of the first right neighbour, from 0
-    precision = torch.zeros(len(asked), dtype=torch.float64, device=labels.device)
+        if not 1 <= k <= task.candidates:
+            raise ValueError(
+                f"Recall@{k}: K must be 1 to {task.candidates}, the number of images a query is compared with"
+            )
+    R = same_class(task)
+    depth = min(max([*ks, int(R.max()), 1]), task.candidates)
+    first = torch.full((len(R),), depth + 1, device=R.device)
+    precision = torch.zeros(len(R), dtype=torch.float64, device=R.device)
     average = torch.zeros_like(precision)
-    ranks = torch.arange(depth, device=labels.device)
-    gallery = embeddings if alone else embeddings[shown]
-    for rows, right in rankings(embeddings, gallery, asked, names, names[shown], depth, alone=alone):
-        first[rows] = torch.where(right, ranks, depth).amin(dim=1)
-        counted = right & (ranks < R[rows, None])
+    ranks = torch.arange(1, depth + 1, device=R.device)
+    for rows, correct in rankings(task, depth):
+        first[rows] = torch.where(correct, ranks, depth + 1).amin(dim=1)
+        counted = correct & (ranks <= R[rows, None])
         hits = counted.cumsum(dim=1)
         R_rows = R[rows].clamp_min(1)
         precision[rows] = hits[:, -1].double() / R_rows
-        average[rows] = (counted * hits.double() / (ranks + 1)).sum(dim=1) / R_rows
-    company = R > 0
-    found = {f"R@{k}": (first < k).double().mean().item() for k in ks}
-    return found | {"MAP@R": mean(average[company]), "RP": mean(precision[company])}
+        average[rows] = (counted * hits.double() / ranks).sum(dim=1) / R_rows
+    return Scores(task.query_classes, first, R, precision, average, depth)
+
+
+def same_class(task: Task) -> Tensor:
+    """(q,) how many images of its class each query is compared with."""
+    classes, numbers = torch.cat([task.query_classes, task.gallery_classes]).unique(return_inverse=True)
+    query_numbers, gallery_numbers = numbers.split([len(task.query_classes), len(task.gallery_classes)])
+    return gallery_numbers.bincount(minlength=len(classes))[query_numbers] - int(task.mutual)
+
+
+def summarise(scores: Scores, ks: Sequence[int]) -> dict[str, float]:
+    """Means over the queries.
+
+    R@K: share of queries with an image of their class among the K nearest; without one in the gallery, a query is a
+    miss. MAP@R (Musgrave et al., ECCV 2020) and RP: only queries with an image of their class in the gallery count.
+    """
+    if max(ks, default=0) > scores.depth:
+        raise ValueError(f"Recall@{max(ks)}: only {scores.depth} neighbours were ranked")
+    metrics = {f"R@{k}": (scores.first_correct <= k).double().mean().item() for k in ks}
+    answerable = scores.R > 0
+    metrics["MAP@R"] = mean(scores.average_precision[answerable])
+    metrics["RP"] = mean(scores.precision[answerable])
+    return metrics
 
 
 def mean(values: Tensor) -> float:
@@ -107,47 +135,42 @@ def mean(values: Tensor) -> float:
 
 
 def check(embeddings: Tensor, labels: Tensor) -> None:
+    """A ValueError or FloatingPointError for embeddings that have no metrics."""
     if len(embeddings) != len(labels):
         raise ValueError(f"{len(embeddings)} embeddings but {len(labels)} labels")
     if len(labels) < 2:
         raise ValueError("retrieval needs at least 2 images")
     if (labels == labels[0]).all():
-        raise ValueError("all images are of one class: there is nothing to tell apart")
+        raise ValueError("all images are of one class: retrieval needs at least 2 classes")
     bad = sum(int((~part.isfinite()).any(dim=1).sum()) for part in embeddings.split(2**14))
     if bad:
         raise FloatingPointError(f"{bad} of {len(embeddings)} embeddings are not finite")
     largest = max(float(part.abs().max()) for part in embeddings.split(2**14))
-    if largest and not 1e-15 <= largest <= 1e15:  # their squares must be numbers too
-        raise ValueError(f"the largest number in the embeddings is {largest:.3g}: allowed is 1e-15 to 1e15")
+    if largest and not 1e-15 <= largest <= 1e15:  # their squares must be finite and not 0
+        raise ValueError(f"the largest number in the embeddings is {largest:.3g}: it must be within 1e-15 and 1e15")
 
 
-def rankings(
-    embeddings: Tensor, gallery: Tensor, asked: Tensor, names: Tensor, shown: Tensor, depth: int, *, alone: bool
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Chunks of queries (their places in `asked`), and which of their `depth` nearest are right, nearest first.
-
-    `names` are the classes of the embeddings, `shown` those of the gallery; `alone`: the gallery is the embeddings
-    themselves, and a query is left out of it by its index.
-    """
-    most = len(gallery) - int(alone)
-    wide = min(depth + SPARE, most)
-    tiles = Tiles.of(embeddings[asked], gallery) if not alone else Tiles.of(gallery, gallery)
-    for rows, values, found in tiles.mutual(wide) if alone else tiles.one_sided(wide):
-        queries, doubt = asked[rows], tiles.doubt
+def rankings(task: Task, depth: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Chunks of queries (their rows), and which of their `depth` nearest are correct, nearest first."""
+    width = min(depth + SPARE, task.candidates)
+    tiles = Tiles.of(task.queries, task.gallery, mutual=task.mutual)
+    for rows, values, neighbours in tiles.nearest(width):
         values, order = values.sort(dim=1, descending=True)
-        found = found.gather(1, order).long()
-        right = shown[found] == names[queries, None]
-        near = values[:, :-1] - values[:, 1:] <= doubt
+        neighbours = neighbours.gather(1, order).long()
+        correct = task.correct(rows, neighbours)
+        near = values[:, :-1] - values[:, 1:] <= tiles.doubt
         # a near tie at the edge may go on behind it
         near[:, depth - 1 :] = near[:, depth - 1 :].cumprod(dim=1)
-        unclear = (near & (right[:, :-1] != right[:, 1:])).any(dim=1)
-        # and beyond what was looked at
-        endless = values[:, depth - 1] - values[:, -1] <= doubt if wide < most else torch.zeros_like(unclear)
-        for row in (unclear & ~endless).nonzero().flatten().split(8):
-            ranked = rank(embeddings[queries[row]], gallery, found[row])[:, :depth]
-            right[row, :depth] = shown[ranked] == names[queries[row], None]
+        unclear = (near & (correct[:, :-1] != correct[:, 1:])).any(dim=1)
+        # and beyond the neighbours that were ranked
+        endless = torch.zeros_like(unclear)
+        if width < task.candidates:
+            endless = values[:, depth - 1] - values[:, -1] <= tiles.doubt
+        for some in (unclear & ~endless).nonzero().flatten().split(8):
+            ranked = rank(task.queries[rows[some]], task.gallery, neighbours[some])[:, :depth]
+            correct[some, :depth] = task.correct(rows[some], ranked)
         for row in endless.nonzero().flatten().tolist():
-            query = int(queries[row])
-            ranked = rank_all(embeddings[query], gallery, query if alone else None)[:depth]
-            right[row, :depth] = shown[ranked] == names[query]
-        yield rows, right[:, :depth]
+            query = int(rows[row])
+            ranked = rank_all(task.queries[query], task.gallery, query if task.mutual else None)[:depth]
+            correct[row, :depth] = task.gallery_classes[ranked] == task.query_classes[query]
+        yield rows, correct[:, :depth]

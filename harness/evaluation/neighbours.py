@@ -1,13 +1,14 @@
 """The nearest images of every query: exact, in tiles of one matrix product, on the embeddings' device.
 
-Why it is as it is. The time is that of the matrix product; the rest must not add to it. Where every image is searched
-for among all others, a product serves both images, so only half of them are computed. They are computed in tiles that
-stay in the cache, and no row is ever sorted: each query keeps its best so far, and of a tile only what exceeds the
-worst of them is looked at, for its row and for its column at once. To find it, a tile is reduced to the maxima of
-groups of GROUP neighbouring entries, a line of the cache each, in one pass; after the first tiles few groups have
-anything to offer. Offers are collected, and settled a handful of times for each query. What is kept besides is a tile,
-the best of every query and what waits for it, whatever the gallery. benchmarks/evaluation.py measures what is left
-beside the product.
+Design notes. The matrix product decides the time; everything else must add little to it.
+- Where every image is searched among all others, one product serves both images, so only half of them are computed.
+- Products are computed in tiles that stay in the cache, and no row is ever sorted. Each query keeps its best so far; of
+  a tile, only entries that exceed the worst of those are looked at, for their row and for their column at once.
+- To find these entries, one pass reduces a tile to the maxima of groups of GROUP neighbouring entries, which are a line
+  of the cache each. After the first tiles few groups exceed anything.
+- Such entries are collected, and merged into a query's best a handful of times.
+- Memory holds one tile, the best of every query and the entries that wait to be merged, however large the gallery.
+benchmarks/evaluation.py measures what is added to the product.
 """
 
 import math
@@ -20,16 +21,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
 
-TILE = {"cpu": 2**22, "cuda": 2**27}  # similarities at once: what stays in a cache; what keeps a GPU busy
-GROUP = 16
+TILE = {"cpu": 2**22, "cuda": 2**27}  # entries per tile: what stays in a cache; what keeps a GPU busy
+GROUP = 16  # entries per maximum
 
 
 @dataclass(frozen=True)
 class Tiles:
     """Blocks of -|q - g|^2 / 2, larger for nearer images, of queries q (n, d) and a gallery g (m, d).
 
-    Computed around the middle c of the gallery, as (q - c).g - |g - c|^2 / 2 - (|q - c|^2 / 2 + (q - c).c): where a
-    network has put everything in one place these products are small, and so is their rounding error.
+    Computed around the mean c of the gallery, as (q - c).g - |g - c|^2 / 2 - (|q - c|^2 / 2 + (q - c).c): where a
+    network maps all images to nearly the same point, these products are small, and so is their rounding error.
     """
 
     queries: Tensor
@@ -37,20 +38,22 @@ class Tiles:
     middle: Tensor
     half: Tensor  # (m,) |g - c|^2 / 2
     rest: Tensor  # (n,) |q - c|^2 / 2 + (q - c).c
-    side: int  # queries and gallery images at once
+    side: int  # queries and gallery images per tile
+    mutual: bool  # the gallery is the queries, and no query is compared with itself
 
     @classmethod
-    def of(cls, queries: Tensor, gallery: Tensor) -> "Tiles":
+    def of(cls, queries: Tensor, gallery: Tensor, *, mutual: bool) -> "Tiles":
         middle = gallery.mean(dim=0)
         half = torch.cat([(part - middle).square().sum(dim=1) / 2 for part in gallery.split(2**12)])
         rest = torch.cat(
             [(part - middle).square().sum(dim=1) / 2 + (part - middle) @ middle for part in queries.split(2**12)]
         )
-        return cls(queries, gallery, middle, half, rest, side(gallery))
+        return cls(queries, gallery, middle, half, rest, side(gallery), mutual)
 
     @cached_property
     def doubt(self) -> float:
-        """Several times what rounding does to the difference of two entries of a row."""
+        """Several times the rounding error of the difference of two entries of a row. Entries that are closer may be in
+        the wrong order."""
         reach = max(
             float(torch.linalg.vector_norm(part - self.middle, dim=1).max())
             for whole in (self.queries, self.gallery)
@@ -61,15 +64,18 @@ class Tiles:
         return 2 * reach * longest * math.sqrt(dim) * eps
 
     def tile(self, centred: Tensor, begin: int) -> Tensor:
-        """Queries less the middle, and gallery images `begin` on, less what is the same for all of a row (`rest`).
-        Columns of -inf fill up the last group."""
+        """Entries of `centred` queries (q - c) and the gallery images from `begin` on, without the part that all of a
+        row share (`rest`). Columns of -inf fill up the last group."""
         part, bias = self.gallery[begin : begin + self.side], -self.half[begin : begin + self.side]
         if missing := -len(part) % GROUP:
             part, bias = pad(part, (0, 0, 0, missing)), pad(bias, (0, missing), value=-math.inf)
         return torch.addmm(bias, centred, part.T)
 
-    def one_sided(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Blocks of queries, the closeness of their k nearest in the gallery, and which those are; in no order."""
+    def nearest(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Blocks of queries (their rows), the entries of their k nearest images, and their columns; in no order."""
+        return self.nearest_of_others(k) if self.mutual else self.nearest_of_gallery(k)
+
+    def nearest_of_gallery(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for rows in torch.arange(len(self.queries), device=self.queries.device).split(self.side):
             best = Best.none(len(rows), k, self.gallery)
             centred, rest = self.queries[rows] - self.middle, self.rest[rows]
@@ -78,9 +84,9 @@ class Tiles:
             best.settle()
             yield rows, best.values, best.columns
 
-    def mutual(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The same where the gallery is the queries, none of whom meets itself: a tile serves its rows, and as the rows
-        of a later block its columns too."""
+    def nearest_of_others(self, k: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Where the gallery is the queries: a tile serves its rows, and its columns too, which are rows of a later
+        block."""
         blocks = torch.arange(len(self.gallery), device=self.gallery.device).split(self.side)
         best = [Best.none(len(rows), k, self.gallery) for rows in blocks]
         for number, rows in enumerate(blocks):
@@ -98,7 +104,7 @@ class Tiles:
 
 
 def side(embeddings: Tensor) -> int:
-    """Of a square tile, within an eighth of the memory there is."""
+    """The side of a square tile that takes at most an eighth of the free memory."""
     if embeddings.is_cuda:
         free = torch.cuda.mem_get_info(embeddings.device)[0]
     elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
@@ -112,16 +118,15 @@ def side(embeddings: Tensor) -> int:
 
 @dataclass
 class Best:
-    """Of each row the k largest entries so far (n, k), and their columns; in no order.
+    """The k largest entries of each row so far (n, k), and their columns; in no order.
 
-    What is offered waits until some row has been offered twice what it has room for: so all of it is looked at in few
-    passes, of which each raises the floor.
+    New entries wait until some row has 2k of them. So they are merged in few passes, each of which raises the floor.
     """
 
     values: Tensor
     columns: Tensor
     floor: Tensor  # (n,) what an entry must exceed
-    waits: Tensor  # (n,) how many offers wait for each row
+    waits: Tensor  # (n,) how many entries wait for each row
     offers: list[tuple[Tensor, Tensor, Tensor]]  # rows, columns, values
 
     @classmethod
@@ -136,12 +141,12 @@ class Best:
 
     @property
     def bottomless(self) -> bool:
-        """Fewer than k have been seen."""
+        """Whether fewer than k entries have been seen."""
         return bool(self.floor[0].isinf())
 
     def expect(self, entries: Tensor) -> None:
-        """Before anything is taken of these rows (n, width): of k of their groups each has an entry that is no smaller
-        than the k-th largest maximum."""
+        """Raise the floor before any of these entries (n, width) is taken: the k groups with the largest maxima hold k
+        entries that are no smaller than the k-th largest maximum."""
         k = self.values.shape[1]
         if size := min(GROUP, entries.shape[1] // k):
             groups = entries.shape[1] // size
@@ -149,7 +154,7 @@ class Best:
             self.floor = maxima.topk(k, dim=1).values.amin(dim=1).nextafter(self.floor)
 
     def take(self, row: Tensor, column: Tensor, value: Tensor) -> None:
-        """Entries that may be among the largest of their rows."""
+        """Let those of these entries wait that may be among the largest of their rows."""
         better = (value > self.floor.index_select(0, row)).nonzero().squeeze(1)
         row, column, value = (part.index_select(0, better) for part in (row, column, value))
         self.offers.append((row, column, value))
@@ -158,14 +163,14 @@ class Best:
             self.settle()
 
     def settle(self) -> None:
-        """The k largest of what there was and of what waits."""
+        """Merge the entries that wait into the k largest."""
         if not self.offers:
             return
         row, column, value = (torch.cat(parts) for parts in zip(*self.offers, strict=True))
         row, order = row.sort()
         n, k = self.values.shape
         width = k + int(self.waits.max())
-        # the offers of a row, one after another, behind what it has
+        # the waiting entries of a row, one after another, behind its best so far
         begin = torch.arange(n, device=row.device) * width + k - (self.waits.cumsum(dim=0) - self.waits)
         place = torch.arange(len(row), device=row.device) + begin.index_select(0, row)
         values, columns = self.values.new_full((n, width), -math.inf), self.columns.new_zeros((n, width))
@@ -180,7 +185,7 @@ class Best:
 
 
 def offer(tile: Tensor, rest: Tensor, rows: Best, begin: int, columns: Best | None = None, first: int = 0) -> None:
-    """Give each entry of a tile, less the rest of its row, to its row if it is large enough there, and to its column.
+    """Let each entry of a tile, less the rest of its row, wait for its row and for its column where it is large enough.
     The tile's first column is number `begin`, its first row number `first`."""
     if rows.bottomless:
         rows.expect(tile - rest[:, None])
@@ -194,12 +199,12 @@ def offer(tile: Tensor, rest: Tensor, rows: Best, begin: int, columns: Best | No
         floor = torch.minimum(floor, below.amin(dim=1))
     hit = (maxima > floor).flatten().nonzero().squeeze(1).int()
     row, group = hit // groups, hit % groups
-    found = tile.view(-1, GROUP).index_select(0, hit) - rest.index_select(0, row)[:, None]
+    entries = tile.view(-1, GROUP).index_select(0, hit) - rest.index_select(0, row)[:, None]
     floor = rows.floor.index_select(0, row)[:, None]
     if columns is not None:
         floor = torch.minimum(floor, below.index_select(0, group))
-    place = (found > floor).flatten().nonzero().squeeze(1).int()
-    which, value = place // GROUP, found.view(-1).index_select(0, place)
+    place = (entries > floor).flatten().nonzero().squeeze(1).int()
+    which, value = place // GROUP, entries.view(-1).index_select(0, place)
     row, column = row.index_select(0, which), group.index_select(0, which) * GROUP + place % GROUP
     rows.take(row, column + begin, value)
     if columns is not None:
@@ -207,7 +212,7 @@ def offer(tile: Tensor, rest: Tensor, rows: Best, begin: int, columns: Best | No
 
 
 def rank(queries: Tensor, gallery: Tensor, candidates: Tensor) -> Tensor:
-    """Candidates (r, c), columns of the gallery, of queries (r, d): nearest first in float64, equal ones by index."""
+    """Candidates (r, c) of queries (r, d), columns of the gallery: nearest first in float64, equal ones by index."""
     candidates = candidates.sort(dim=1).values
     distances = (gallery[candidates].double() - queries.double()[:, None]).square().sum(dim=2)
     return candidates.gather(1, distances.argsort(dim=1, stable=True))

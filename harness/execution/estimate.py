@@ -10,12 +10,16 @@ from itertools import islice
 import numpy as np
 import torch
 
-from harness.data import loading
+from harness.data import folds
 from harness.execution.account import Account
 from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
 from harness.storage import Storage
-from harness.training import trial as train
-from harness.training.loop import Checkpoint, feed, fit
+from harness.training.checkpoint import Checkpoint
+from harness.training.feeding import feed
+from harness.training.loop import fit
+from harness.training.measuring import batches, embed
+from harness.training.pretraining import pretraining_key
+from harness.training.setup import main_stage, parameters, set_up
 
 RESULT_BYTES = 6_000  # a stored result, roughly
 
@@ -75,7 +79,7 @@ def shared_by(trial: Trial, account: Account, cost: "Cost") -> dict[str, tuple[f
         shared[f"weights {trial.id if keep == 'all' else trial.loss}"] = (0.0, size)
     if trial.pretrain_epochs and not trial.is_baseline:
         training, _ = images_of(trial, account.experiment.dataset)
-        shared[f"pre-training {train.pretraining_key(trial)}"] = (trial.pretrain_epochs * training * cost.train, size)
+        shared[f"pre-training {pretraining_key(trial)}"] = (trial.pretrain_epochs * training * cost.train, size)
     return shared
 
 
@@ -92,28 +96,28 @@ class Cost:
 def probe(job: Job) -> Cost:
     """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
     images, fold = noise(job.trial, job.dataset)
-    bench, loss = train.set_up(job, images, fold)
+    setup, loss = set_up(job, images, fold)
     training = 0.0
     if loss is not None:
-        stage = replace(train.main_stage(bench, loss), epochs=1)
+        stage = replace(main_stage(setup, loss), epochs=1)
         with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(bench, stage, Storage(folder), Checkpoint()), 2)
+            *_, last = islice(fit(setup, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
-    bench.model.eval()
+    setup.model.eval()
     for _ in range(2):  # the first one warms up
         begun = time.perf_counter()
-        for batch, _labels in feed(bench.device, train.batches(bench, fold.test[:128])):
-            train.embed(bench, batch)
+        for batch, _labels in feed(setup.device, batches(setup, fold.test[:128])):
+            embed(setup, batch)
         evaluating = (time.perf_counter() - begun) / 128
-    return Cost(training, evaluating, train.parameters(bench, loss), bench.model.dim)
+    return Cost(training, evaluating, parameters(setup, loss), setup.model.dim)
 
 
-def noise(trial: Trial, dataset: Dataset) -> tuple[loading.Images, loading.Fold]:
+def noise(trial: Trial, dataset: Dataset) -> tuple[folds.Images, folds.Fold]:
     """128 random images in place of a dataset with as many images and classes."""
     count, side = 128, trial.resize
     pixels = np.random.default_rng(0).integers(0, 256, count * side * side * 3, dtype=np.uint8)
     sides = np.full(count, side)
     seen, held_out = torch.arange(max(count, dataset.train_images)), torch.arange(max(count, dataset.test_images))
-    images = loading.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
+    images = folds.Images(pixels, np.arange(count) * side * side * 3, sides, sides, torch.zeros(count).long(), (), 0)
     labels, held_out_labels = seen % dataset.train_classes, held_out % dataset.test_classes
-    return images, loading.Fold(seen % count, labels, held_out % count, held_out_labels)
+    return images, folds.Fold(seen % count, labels, held_out % count, held_out_labels)

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.spec import Progress, Trial
-from harness.storage import Storage, alive, sign_of_life
+from harness.storage import Storage, alive
+from harness.storage import heartbeat as heartbeat_file
 
 FOLDER = "running"
 INTERVAL = 1.0  # minimum seconds between two heartbeats within an epoch
@@ -43,7 +44,7 @@ def write(storage: Storage, trial: Trial, progress: Progress | None, log: str = 
     if progress is not None and math.isnan(progress.loss):
         record["progress"]["loss"] = None  # JSON has no NaN
     with contextlib.suppress(OSError):  # on a full disk the checkpoint fails, and says so
-        storage.write_json(sign_of_life(trial.id), record)
+        storage.write_json(heartbeat_file(trial.id), record)
 
 
 def read(storage: Storage) -> list[Heartbeat]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from harness.execution import heartbeat
 from harness.spec import Job, Listener, Progress
-from harness.storage import Storage, sign_of_life
+from harness.storage import Storage
+from harness.storage import heartbeat as heartbeat_file
 from harness.training import trial as training
 
 
@@ -22,4 +23,4 @@ def execute(jobs: Sequence[Job], listener: Listener) -> None:
                     last = time.monotonic()
                 listener(job.trial, event)
         finally:
-            storage.remove(sign_of_life(job.trial.id))
+            storage.remove(heartbeat_file(job.trial.id))

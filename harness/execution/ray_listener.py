@@ -9,7 +9,8 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from harness.execution.ray_scheduler import name_of
 from harness.spec import Event, Failure, Job, Listener, Progress, Stopped
-from harness.storage import Storage, sign_of_life
+from harness.storage import Storage
+from harness.storage import heartbeat as heartbeat_file
 
 
 class TuneListener(tune.Callback):
@@ -43,7 +44,7 @@ class TuneListener(tune.Callback):
         story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]
-        sign = Storage(job.storage).read_json(sign_of_life(job.trial.id)) or {}
+        sign = Storage(job.storage).read_json(heartbeat_file(job.trial.id)) or {}
         self.pass_on(trial, Failure(job.trial, error, story, sign.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:

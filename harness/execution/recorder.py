@@ -27,7 +27,7 @@ class Recorder:
             self.files.remove(storage.checkpoint(trial.id))
         else:
             self.failures.append(event)  # its checkpoint stays: the next run goes on from there
-        self.files.remove(storage.sign_of_life(trial.id))
+        self.files.remove(storage.heartbeat(trial.id))
 
 
 def stop_on_full_disk(trial: Trial, event: Event) -> None:

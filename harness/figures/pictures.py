@@ -6,11 +6,11 @@ import numpy as np
 from torch import Tensor
 
 from harness import config
-from harness.data import loading, transforms
+from harness.data import folds, loading, transforms
 from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
 from harness.figures.registry import Asked
-from harness.spec import Dataset, Result, UserError, unknown
+from harness.spec import Dataset, Result, UserError, finish, unknown
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Shown:
     embeddings: Tensor
     labels: Tensor
     queries: Tensor | None  # (n,) bool, where queries and gallery are apart
-    images: loading.Images
+    images: folds.Images
     test: Tensor
 
     def picture(self, row: int) -> np.ndarray:
         """(h, w, 3) uint8: the image as it is resized for the networks, before the centre crop."""
         trial, number = self.run.trial, self.test[row : row + 1]
         if self.images.square in (None, trial.resize):
-            return self.images.one(int(number)).numpy()
+            return self.images.image(int(number)).numpy()
         batch = transforms.enlarged(self.images, number, trial)
         return (255 * batch[0]).round().byte().permute(1, 2, 0).numpy()
 
@@ -51,14 +51,9 @@ def load(run: Result, asked: Asked) -> Shown:
     stored = ensembles.load(run, asked.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
-    progress = loading.load(dataset, run.trial, str(asked.data_root.absolute()), skip_bad=skipped)
-    while True:
-        try:
-            asked.report(*next(progress))
-        except StopIteration as end:
-            images: loading.Images = end.value
-            break
-    fold = loading.fold(images, dataset, run.trial.fold)
+    root = str(asked.data_root.absolute())
+    images = finish(loading.load(dataset, run.trial, root, skip_bad=skipped), lambda progress: asked.report(*progress))
+    fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
     return Shown(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)

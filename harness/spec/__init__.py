@@ -1,7 +1,7 @@
 """The nouns: plain frozen values, no torch."""
 
 from harness.spec.errors import UserError, is_disk_full, unknown
-from harness.spec.events import Event, Job, Listener, Progress
+from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, recall_k
@@ -52,6 +52,7 @@ __all__ = [
     "allowed_metrics",
     "check_rules",
     "ensemble_id",
+    "finish",
     "has_curves",
     "is_disk_full",
     "known_metric",

@@ -13,8 +13,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     """The one way to say that a name is not known: the nearest match, then all that is allowed."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f" did you mean {near[0]!r}?" if near else ""
-    return UserError(f"no {what} named {name!r};{hint} Known: {', '.join(known) or 'none'}")
+    hint = f"did you mean {near[0]!r}? Known" if near else "known"
+    return UserError(f"no {what} named {name!r}; {hint}: {', '.join(known) or 'none'}")
 
 
 def is_disk_full(error: BaseException) -> bool:

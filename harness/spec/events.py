@@ -1,12 +1,15 @@
 """What passes between the driver and its workers: Job, Progress, Event."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.spec.experiment import Dataset
 from harness.spec.records import Failure, Metrics, Result, Stopped
 from harness.spec.trial import Trial
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,13 @@ class Job:
     data_root: str = ""  # where the dataset's folder is looked for
     skip_bad_images: bool = False
     weights_file: str = ""  # where weights=file:HASH lie
+
+
+def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:
+    """Run a generator to its end, calling `on_item` with each item. Returns the generator's return value."""
+    while True:
+        try:
+            item = next(steps)
+        except StopIteration as end:
+            return end.value
+        on_item(item)

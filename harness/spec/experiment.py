@@ -30,6 +30,7 @@ class Dataset:
     split_seed: int = 0  # of the validation folds; of an embedded dataset also of its two halves
     sha256: str = ""  # of an embedded dataset
     note: str = ""
+    order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
     manual: str = ""  # the way to get it by hand
     fingerprint: str = ""  # of what was found: paths, classes and sizes of its files

@@ -3,12 +3,13 @@
 import math
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from harness.spec.errors import UserError
-from losses.space import Above, AtLeast, AtMost
+from losses.space import Limit
 
+ANY = Limit()  # any number
 WORDS = {
     int: "an integer",
     float: "a number",
@@ -27,31 +28,34 @@ class Field:
     default: Any = None
     choices: tuple[Any, ...] = ()
     optional: bool = False
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
+    limit: Limit = ANY
     meaning: str = ""
+    owner: str = ""  # the loss whose knob it is; empty for a setting
 
     @classmethod
-    def of(cls, name: str, hint: Any, default: Any, **limits: Any) -> "Field":
-        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...], or Annotated[X, limit]
-        with the limits of losses.space. Other annotations are the author's own and mean nothing here."""
+    def of(cls, name: str, hint: Any, default: Any, **about: Any) -> "Field":
+        """From an annotation: int, float, bool, str, tuple[int, ...], `X | None`, Literal[...], or Annotated[X, Limit].
+        Other annotations are the author's own and mean nothing here. `about`: limit, meaning, owner."""
         if typing.get_origin(hint) is Annotated:
             hint, *annotations = typing.get_args(hint)
             for annotation in annotations:
-                if isinstance(annotation, AtLeast):
-                    limits["least"] = annotation.least
-                elif isinstance(annotation, Above):
-                    limits["above"] = annotation.more_than
-                elif isinstance(annotation, AtMost):
-                    limits["most"] = annotation.most
+                if isinstance(
+                    annotation, Limit
+                ):  # a later one tightens an earlier one: Annotated[Positive, Limit(...)]
+                    bounds = {name: bound for name, bound in vars(annotation).items() if bound is not None}
+                    about["limit"] = replace(about.get("limit", ANY), **bounds)
         optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
         if optional:
             (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
         if typing.get_origin(hint) is Literal:
             choices = typing.get_args(hint)
-            return cls(name, type(choices[0]), default, choices, optional, **limits)
-        return cls(name, typing.get_origin(hint) or hint, default, (), optional, **limits)
+            return cls(name, type(choices[0]), default, choices, optional, **about)
+        return cls(name, typing.get_origin(hint) or hint, default, (), optional, **about)
+
+    @property
+    def key(self) -> str:
+        """As --set names it: epochs, or group.anchors."""
+        return f"{self.owner}.{self.name}" if self.owner else self.name
 
     @property
     def allowed(self) -> str:
@@ -59,9 +63,7 @@ class Field:
         if self.choices:
             words = f"one of {', '.join(str(choice) for choice in self.choices)}"
         else:
-            bounds = {">=": self.least, ">": self.above, "<=": self.most}
-            limits = [f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None]
-            words = " ".join([WORDS[self.kind], " and ".join(limits)]).rstrip()
+            words = f"{WORDS[self.kind]} {self.limit}".rstrip()
         return words + (" or none" if self.optional else "")
 
     def parse(self, text: str) -> Any:
@@ -107,13 +109,7 @@ class Field:
             return True
         if self.choices:
             return value in self.choices
-        if self.kind not in (int, float):
-            return True
-        return (
-            (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-        )
+        return self.kind not in (int, float) or self.limit.allows(value)
 
     def error(self, value: Any) -> UserError:
-        return UserError(f"{self.name}={value}: must be {self.allowed}")
+        return UserError(f"{self.key}={value}: must be {self.allowed}")

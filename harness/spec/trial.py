@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from harness.spec.errors import UserError
 from harness.spec.field import Field
+from losses.space import Limit
 
 VALIDATION_FOLDS = 4  # val0 .. val3, each a quarter of the training classes
 BASELINE = "none"  # the loss of the two baselines
@@ -23,13 +24,13 @@ TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a sing
 
 def _setting(meaning: str, **limits: Any) -> Any:
     """A field that a user may set."""
-    return field(metadata={"meaning": meaning, **limits})
+    return field(metadata={"meaning": meaning, "limit": Limit(**limits)})
 
 
 def _added(meaning: str, neutral: Any, **limits: Any) -> Any:
     """A setting that is newer than stored records. `neutral` means "as before": with that value the field is left out
     of the canonical JSON, so the ids of older trials stay as they are."""
-    return field(default=neutral, metadata={"meaning": meaning, "neutral": neutral, **limits})
+    return field(default=neutral, metadata={"meaning": meaning, "neutral": neutral, "limit": Limit(**limits)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +189,9 @@ def settings_of(kind: type[Trial]) -> dict[str, Field]:
     settings = {}
     for item in dataclasses.fields(kind):
         if "meaning" in item.metadata:
-            limits = dict(item.metadata)
-            default = limits.pop("neutral", None)
-            settings[item.name] = Field.of(item.name, hints[item.name], default, **limits)
+            about = dict(item.metadata)
+            default = about.pop("neutral", None)
+            settings[item.name] = Field.of(item.name, hints[item.name], default, **about)
     return settings
 
 

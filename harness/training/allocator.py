@@ -1,7 +1,7 @@
-"""Memory on a CPU that a step has freed and the next one needs again.
+"""Keeping the memory that a training step on a CPU frees, for the next step.
 
-By default glibc hands a freed tensor of some size back to the system, which fills it with zeros page by page when it is
-asked for again: up to a third of the time of a training step. Kept, it costs nothing, and the peak is about the same.
+By default glibc returns a freed tensor of some size to the system, which fills it with zeros page by page when it is
+needed again: up to a third of the time of a training step. Keeping it costs nothing, and the peak is about the same.
 benchmarks/training.py measures both.
 """
 
@@ -12,7 +12,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # the numbers of <malloc.h>
 
 
 def keep_freed() -> bool:
-    """From now on this process keeps what it frees; whether its C library can."""
+    """From now on this process keeps the memory it frees. Returns whether its C library can do that."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl does not

@@ -118,7 +118,7 @@ def test_missing_unexpected_and_misshapen_keys_are_listed(tmp_path: Path) -> Non
     assert "does not fit test_resnet" in story
     assert f"missing {first}" in story
     assert "unexpected stray.weight" in story
-    assert f"of another shape {second}" in story
+    assert f"wrong shape {second}" in story
     assert "\n" not in story
 
 
@@ -160,7 +160,7 @@ def test_which_weights_are_part_of_the_trial_but_not_where_they_lie(tmp_path: Pa
     assert names[0] == names[1] != names[2]
     trials = [trial_of("test_resnet", name) for name in names]
     assert trials[0].id == trials[1].id != trials[2].id
-    with pytest.raises(UserError, match="the trial wants"):
+    with pytest.raises(UserError, match="the trial's weights have"):
         network.create(trials[0], str(files[2]))
 
 
@@ -210,7 +210,9 @@ def test_a_hub_that_cannot_be_reached_is_one_line_with_the_other_ways(monkeypatc
     with pytest.raises(UserError) as error:
         network.create(trial_of("resnet18", "hub:a1_in1k"))
     story = str(error.value)
-    assert story.startswith("the weights resnet18.a1_in1k cannot be had from the hub: We couldn't connect to the hub.")
+    assert story.startswith(
+        "the weights resnet18.a1_in1k cannot be downloaded from the hub: We couldn't connect to the hub."
+    )
     assert "--weights FILE" in story
     assert "--weights package" in story
 
@@ -237,7 +239,7 @@ def test_hub_weights_are_loaded_and_hashed_by_their_tensors(monkeypatch: pytest.
 
 def test_bn_inception_sees_bgr_from_0_to_255_less_its_mean() -> None:
     model = network.create(trial_of("bn_inception", resize=64, crop=64)).eval()
-    image = torch.rand(1, 3, 64, 64)
+    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     seen: list[Tensor] = []
     model.trunk.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     model(image)
@@ -252,7 +254,7 @@ def test_other_backbones_see_rgb_with_their_own_mean_and_deviation() -> None:
         ("densenet121", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     ):
         model = network.create(trial_of(backbone)).eval()
-        image = torch.rand(1, 3, 32, 32)
+        image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
         seen: list[Tensor] = []
         model.trunk.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
         model(image)

@@ -74,11 +74,7 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
     assert harness("eval", joined, "--nmi-recipe", "best").code == 2
 
 
-def test_an_unknown_recipe_is_one_line_and_help_names_those_there_are(stored: Path, harness: Harness) -> None:
-    from harness.evaluation.clustering import RECIPES
-
+def test_an_unknown_recipe_is_one_line_that_names_those_there_are(stored: Path, harness: Harness) -> None:
     said = harness("eval", stored.stem, "--nmi-recipe", "sklaern")
     assert said.code == 2
-    assert "no NMI recipe named 'sklaern'; did you mean 'sklearn'?" in said.err
-    help = harness("eval", "--help").out
-    assert all(name in help for name in RECIPES)
+    assert "no NMI recipe named 'sklaern'; did you mean 'sklearn'? Known: ours, faiss, sklearn" in said.err

@@ -10,7 +10,7 @@ from harness.cli.run_summary import grid_table
 from harness.spec import Experiment
 from harness.training import trial as train
 from tests.conftest import Harness
-from tests.spec.test_spec import a_result
+from tests.factories import a_result
 
 WORDS = ("run", "--losses", "group,triplet", "--dataset", "blobs")
 GRID = ("--grid", "group.anchors=0,1", "--grid", "samples_per_class=2,3")

@@ -175,7 +175,7 @@ def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
     from PIL import Image
 
     from harness import config
-    from harness.data import loading
+    from harness.data import folds, loading
 
     words = [
         word.replace("fold=val0", "fold=test").replace("epochs=4", "epochs=1") for word in command(tmp_path, seeds=2)
@@ -185,10 +185,10 @@ def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
     assert len(weights) == 1  # the best of two
     dataset = config.dataset("emoji")
     images = loading.embedded(dataset)
-    chosen = loading.fold(images, dataset, "test").test[:3].tolist()
+    chosen = folds.fold(images, dataset, "test").test[:3].tolist()
     files = [tmp_path / f"{index}.png" for index in chosen]
     for index, file in zip(chosen, files, strict=True):
-        Image.fromarray(images.one(index).numpy()).save(file)
+        Image.fromarray(images.image(index).numpy()).save(file)
     out = tmp_path / "out.npy"
     id = weights[0].stem
     done = finish([*HARNESS, "embed", id, *map(str, files), "--out", str(out), "--results", str(tmp_path)])

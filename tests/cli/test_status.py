@@ -13,7 +13,7 @@ from harness.spec import Event, Failure, Trial
 from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
-from tests.spec.test_spec import a_result, a_trial
+from tests.factories import a_result, a_trial
 
 
 def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_path: Path) -> None:

@@ -1,15 +1,11 @@
-"""Downloads from a local server that misbehaves in the ways servers do, and archives that try to escape."""
+"""Downloads from a local server that misbehaves in the ways servers do."""
 
 import hashlib
-import io
 import shutil
 import socket
-import stat
 import struct
-import tarfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.data import download
-from harness.data.download import Archive, fetch, unpack
+from harness.data.download import Archive, fetch
 from harness.spec import UserError
 
 CONTENT = bytes(range(256)) * 40
-TAR = (".tar", ".tar.gz", ".tgz")
 
 
 class Site(ThreadingHTTPServer):
@@ -39,7 +34,7 @@ class Site(ThreadingHTTPServer):
         self.fault = ""  # how a connection ends early: short, reset, stall, chunked
         self.faults = 0  # how many connections do
         self.piece = 3000  # bytes such a connection gives
-        self.asked: list[str | None] = []  # the Range of each request
+        self.requested: list[str | None] = []  # the Range of each request
         self.released = threading.Event()  # ends what stalls
 
     @property
@@ -58,16 +53,16 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        site, asked = self.server, self.headers["Range"]
-        site.asked.append(asked)
+        site, requested = self.server, self.headers["Range"]
+        site.requested.append(requested)
         if site.statuses:
             self.send_response(site.statuses.pop(0))
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         start, total = 0, len(site.content)
-        if asked and site.ranges and self.headers["If-Range"] in (None, site.etag):
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if requested and site.ranges and self.headers["If-Range"] in (None, site.etag):
+            start = int(requested.removeprefix("bytes=").removesuffix("-"))
             self.send_response(206 if start < total else 416)
             self.send_header(
                 "Content-Range", f"bytes {start}-{total - 1}/{total}" if start < total else f"bytes */{total}"
@@ -94,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
         elif site.fault == "stall":
-            site.released.wait(10)
+            site.released.wait()
 
 
 @pytest.fixture
@@ -126,7 +121,7 @@ def begun(site: Site, folder: Path, size: int, archive: Archive | None = None) -
         with pytest.raises(UserError):
             fetch(archive or site.archive(), folder, quiet)
     assert (folder / "birds.tgz.part").stat().st_size == size
-    site.asked.clear()
+    site.requested.clear()
 
 
 def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
@@ -154,10 +149,10 @@ def test_a_dropped_connection_goes_on_from_where_it_stopped(
     site.fault, site.faults = fault, 1
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
     assert names(tmp_path) == ["birds.tgz"]
-    if fault == "reset":  # the kernel may throw away what a reset connection had delivered
-        assert len(site.asked) == 2
-    else:
-        assert site.asked[:2] == [None, "bytes=3000-"]
+    if fault in ("short", "chunked"):
+        assert site.requested == [None, "bytes=3000-"]
+    else:  # bytes may be lost: the kernel may drop those of a reset connection, a slow machine those of a stalled one
+        assert len(site.requested) >= 2
 
 
 def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(site: Site, tmp_path: Path) -> None:
@@ -165,13 +160,14 @@ def test_a_server_that_always_drops_is_an_error_that_the_next_call_goes_on_from(
     with pytest.raises(UserError) as error:
         fetch(site.archive(), tmp_path, quiet)
     assert one_line(error) == (
-        f"{site.url}: the connection ended at 4,000 of 10,240 bytes; the same command goes on from 4,000 bytes"
+        f"{site.url}: the connection ended at 4,000 of 10,240 bytes; "
+        "rerun the same command to continue from 4,000 bytes"
     )
-    assert site.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
+    assert site.requested == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
     assert (tmp_path / "birds.tgz.part").read_bytes() == CONTENT[:4000]
     said: list[int] = []
     file = fetch(site.archive(), tmp_path, lambda so_far, total: said.append(so_far))
-    assert site.asked[4:] == ["bytes=4000-"]
+    assert site.requested[4:] == ["bytes=4000-"]
     assert min(said) > 4000
     assert file.read_bytes() == CONTENT
 
@@ -182,7 +178,7 @@ def test_tries_that_bring_enough_do_not_use_up_the_patience(
     monkeypatch.setattr(download, "PROGRESS", 500)
     site.fault, site.faults, site.piece = "short", 100, 500
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert len(site.asked) == 21
+    assert len(site.requested) == 21
 
 
 def test_pauses_grow(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,14 +194,14 @@ def test_a_server_without_ranges_starts_over(site: Site, tmp_path: Path) -> None
     begun(site, tmp_path, 5000)
     site.ranges = False
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 def test_a_file_that_changed_meanwhile_is_not_joined_to_its_old_half(site: Site, tmp_path: Path) -> None:
     begun(site, tmp_path, 5000, site.archive(""))
     site.content, site.etag = CONTENT[::-1], '"2"'
     assert fetch(site.archive(""), tmp_path, quiet).read_bytes() == CONTENT[::-1]
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"1"'])
@@ -213,35 +209,35 @@ def test_without_checksum_or_version_nothing_is_resumed(site: Site, tmp_path: Pa
     site.etag = etag
     begun(site, tmp_path, 5000, site.archive(""))
     assert fetch(site.archive(""), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [None]
+    assert site.requested == [None]
 
 
 def test_a_checksum_is_enough_to_resume(site: Site, tmp_path: Path) -> None:
     site.etag = None
     begun(site, tmp_path, 5000)
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == ["bytes=5000-"]
+    assert site.requested == ["bytes=5000-"]
 
 
 def test_a_part_that_is_complete_is_finished_without_its_bytes(site: Site, tmp_path: Path) -> None:
     (tmp_path / "birds.tgz.part").write_bytes(CONTENT)
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [f"bytes={len(CONTENT)}-"]
+    assert site.requested == [f"bytes={len(CONTENT)}-"]
     assert names(tmp_path) == ["birds.tgz"]
 
 
 def test_a_part_longer_than_the_file_starts_over(site: Site, tmp_path: Path) -> None:
     (tmp_path / "birds.tgz.part").write_bytes(CONTENT + b"more")
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert site.asked == [f"bytes={len(CONTENT) + 4}-", None]
+    assert site.requested == [f"bytes={len(CONTENT) + 4}-", None]
 
 
 def test_a_wrong_checksum_removes_the_part_and_names_both(site: Site, tmp_path: Path) -> None:
     site.content = b"a page that says sorry"
     with pytest.raises(UserError) as error:
         fetch(site.archive("md5"), tmp_path, quiet)
-    found = hashlib.md5(site.content).hexdigest()
-    assert all(word in one_line(error) for word in (site.url, site.archive("md5").checksum, f"md5:{found}"))
+    digest = hashlib.md5(site.content).hexdigest()
+    assert all(word in one_line(error) for word in (site.url, site.archive("md5").checksum, f"md5:{digest}"))
     assert names(tmp_path) == []
 
 
@@ -251,21 +247,21 @@ def test_a_refusal_is_told_at_once(site: Site, tmp_path: Path, status: int) -> N
     with pytest.raises(UserError) as error:
         fetch(site.archive(), tmp_path, quiet)
     assert one_line(error).startswith(f"{site.url}: HTTP {status} ")
-    assert len(site.asked) == 1
+    assert len(site.requested) == 1
 
 
 def test_a_server_that_stays_broken_is_told_with_its_status(site: Site, tmp_path: Path) -> None:
     site.statuses = [503] * 9
-    with pytest.raises(UserError, match=r"HTTP 503 .*; the same command tries again"):
+    with pytest.raises(UserError, match=r"HTTP 503 .*; rerun the same command to try again"):
         fetch(site.archive(), tmp_path, quiet)
-    assert len(site.asked) == 4
+    assert len(site.requested) == 4
 
 
 def test_nobody_listening_is_one_line(site: Site, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(UserError) as error:
-        fetch(Archive(f"http://127.0.0.1:{port}/birds.tgz"), tmp_path, quiet)
+    with socket.socket() as bound:  # the port stays taken, so that no other program can listen there
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(UserError) as error:
+            fetch(Archive(f"http://127.0.0.1:{bound.getsockname()[1]}/birds.tgz"), tmp_path, quiet)
     assert "refused" in one_line(error)
 
 
@@ -279,9 +275,8 @@ def test_a_length_that_is_not_told_is_none(site: Site, tmp_path: Path) -> None:
 
 def test_a_connection_left_open_after_the_last_byte_is_not_waited_for(site: Site, tmp_path: Path) -> None:
     site.fault, site.faults, site.piece = "stall", 1, len(CONTENT)
-    begin = time.monotonic()
     assert fetch(site.archive(), tmp_path, quiet).read_bytes() == CONTENT
-    assert time.monotonic() - begin < 8  # the server waits 10
+    assert site.requested == [None]  # who waits for its end meets the time limit and asks again
 
 
 def test_a_disk_too_small_is_told_before_the_first_byte(
@@ -304,7 +299,7 @@ def test_a_disk_that_fills_up_is_told_and_not_tried_again(site: Site, tmp_path: 
     (tmp_path / "birds.tgz.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"cannot write .*birds.tgz.part: No space left on device"):
         fetch(site.archive(), tmp_path, quiet)
-    assert len(site.asked) == 1
+    assert len(site.requested) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_told(site: Site, tmp_path: Path) -> None:
@@ -317,7 +312,7 @@ def test_what_is_there_and_right_is_not_fetched_again(site: Site, tmp_path: Path
     for kind in ("md5", ""):
         (tmp_path / "birds.tgz").write_bytes(CONTENT)
         assert fetch(site.archive(kind), tmp_path, quiet) == tmp_path / "birds.tgz"
-    assert site.asked == []
+    assert site.requested == []
 
 
 def test_what_is_there_and_wrong_is_neither_used_nor_replaced(site: Site, tmp_path: Path) -> None:
@@ -325,7 +320,7 @@ def test_what_is_there_and_wrong_is_neither_used_nor_replaced(site: Site, tmp_pa
     with pytest.raises(UserError, match="remove it"):
         fetch(site.archive(), tmp_path, quiet)
     assert (tmp_path / "birds.tgz").read_bytes() == b"mine"
-    assert site.asked == []
+    assert site.requested == []
 
 
 @pytest.mark.parametrize(
@@ -340,160 +335,3 @@ def test_only_web_addresses_of_files_are_allowed(url: str) -> None:
 def test_a_checksum_says_its_kind(checksum: str) -> None:
     with pytest.raises(UserError, match="md5: or sha256:"):
         Archive("https://host/birds.tgz", checksum)
-
-
-# --- unpacking
-
-FILES = {
-    "birds/images.txt": b"1 a.jpg\n",
-    "birds/images/a.jpg": bytes(range(256)) * 300,
-    "attributes.txt": b"has_bill\n",
-}
-
-
-def tar_of(file: Path, files: dict[str, bytes], *extra: tarfile.TarInfo) -> Path:
-    with tarfile.open(file, "w:gz" if file.name.endswith("gz") else "w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        for member in extra:
-            archive.addfile(member)
-    return file
-
-
-def zip_of(file: Path, files: dict[str, bytes], *extra: zipfile.ZipInfo) -> Path:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-        for member in extra:
-            archive.writestr(member, "/etc")
-    return file
-
-
-def pack(file: Path, files: dict[str, bytes]) -> Path:
-    return zip_of(file, files) if file.suffix.lower() == ".zip" else tar_of(file, files)
-
-
-def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
-    return member
-
-
-def refused(file: Path, folder: Path) -> str:
-    """The error, and nothing is left of the attempt."""
-    with pytest.raises(UserError) as error:
-        unpack(file, folder)
-    assert names(folder) == []
-    assert names(folder.parent) == sorted([file.name, folder.name])
-    return one_line(error)
-
-
-@pytest.mark.parametrize("suffix", [*TAR, ".zip", ".ZIP"])
-def test_an_archive_is_unpacked_whole(tmp_path: Path, suffix: str) -> None:
-    folder = tmp_path / "data" / "cub"
-    unpack(pack(tmp_path / f"birds{suffix}", FILES), folder)
-    assert names(folder) == ["attributes.txt", "birds"]
-    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
-
-
-@pytest.mark.parametrize("suffix", [".tgz", ".zip"])
-def test_names_that_start_with_a_dot_and_slash_are_plain(tmp_path: Path, suffix: str) -> None:
-    unpack(pack(tmp_path / f"birds{suffix}", {"./birds/a.txt": b"a"}), tmp_path / "data")
-    assert (tmp_path / "data" / "birds" / "a.txt").read_bytes() == b"a"
-
-
-@pytest.mark.parametrize("suffix", [".tgz", ".zip"])
-@pytest.mark.parametrize("name", ["../evil.txt", "birds/../../evil.txt", "/evil.txt"])
-def test_a_path_out_of_the_folder_unpacks_nothing(tmp_path: Path, suffix: str, name: str) -> None:
-    file = pack(tmp_path / f"birds{suffix}", {**FILES, name: b"evil"})
-    assert repr(name) in refused(file, tmp_path / "data")
-
-
-@pytest.mark.parametrize("target", ["/etc", "../..", "images.txt"])
-def test_a_symbolic_link_unpacks_nothing(tmp_path: Path, target: str) -> None:
-    file = tar_of(tmp_path / "birds.tgz", FILES, link("birds/way", target))
-    assert "'birds/way'" in refused(file, tmp_path / "data")
-
-
-def test_a_hard_link_out_of_the_folder_unpacks_nothing(tmp_path: Path) -> None:
-    file = tar_of(tmp_path / "birds.tgz", FILES, link("birds/way", "../../etc/passwd", tarfile.LNKTYPE))
-    refused(file, tmp_path / "data")
-
-
-def test_a_device_unpacks_nothing(tmp_path: Path) -> None:
-    refused(tar_of(tmp_path / "birds.tar", FILES, link("birds/way", "", tarfile.CHRTYPE)), tmp_path / "data")
-
-
-def test_a_symbolic_link_in_a_zip_unpacks_nothing(tmp_path: Path) -> None:
-    member = zipfile.ZipInfo("birds/way")
-    member.external_attr = (stat.S_IFLNK | 0o777) << 16
-    assert "'birds/way'" in refused(zip_of(tmp_path / "birds.zip", FILES, member), tmp_path / "data")
-
-
-@pytest.mark.parametrize("suffix", [*TAR, ".zip"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
-def test_a_truncated_archive_unpacks_nothing(tmp_path: Path, suffix: str, share: float) -> None:
-    file = pack(tmp_path / f"birds{suffix}", FILES)
-    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
-    assert f"cannot unpack {file}" in refused(file, tmp_path / "data")
-
-
-@pytest.mark.parametrize("suffix", [".tgz", ".zip"])
-def test_a_damaged_archive_unpacks_nothing(tmp_path: Path, suffix: str) -> None:
-    file = pack(tmp_path / f"birds{suffix}", {"birds/noise": hashlib.shake_256(b"").digest(50_000)})
-    content = bytearray(file.read_bytes())
-    content[1000:1100] = bytes(100)
-    file.write_bytes(content)
-    refused(file, tmp_path / "data")
-
-
-def test_a_page_in_place_of_an_archive_is_told(tmp_path: Path) -> None:
-    for name in ("birds.zip", "birds.tgz", "birds.html"):
-        file = tmp_path / name
-        file.write_text("<html>sorry</html>")
-        assert f"cannot unpack {file}" in refused(file, tmp_path / "data")
-        file.unlink()
-
-
-def test_an_archive_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="No such file"):
-        unpack(tmp_path / "birds.tgz", tmp_path / "data")
-
-
-def test_an_encrypted_zip_asks_for_its_password(tmp_path: Path) -> None:
-    file = zip_of(tmp_path / "img.zip", {"img/a.jpg": b"a"})
-    content = bytearray(file.read_bytes())
-    content[6] |= 1  # the flags in the file's own header, and in the directory at the end
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    file.write_bytes(content)
-    assert "encrypted" in refused(file, tmp_path / "data")
-
-
-@pytest.mark.parametrize("suffix", [".tgz", ".zip"])
-def test_what_is_there_is_never_replaced(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / "data" / "birds").mkdir(parents=True)
-    (tmp_path / "data" / "birds" / "images.txt").write_bytes(b"mine")
-    with pytest.raises(UserError, match="is there already"):
-        unpack(pack(tmp_path / f"birds{suffix}", FILES), tmp_path / "data")
-    assert names(tmp_path / "data") == ["birds"]
-    assert (tmp_path / "data" / "birds" / "images.txt").read_bytes() == b"mine"
-
-
-def test_a_killed_unpacking_leaves_nothing_that_looks_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, folder = tar_of(tmp_path / "birds.tgz", FILES), tmp_path / "data"
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)  # as a kill leaves it
-
-        def killed(self: tarfile.TarFile, path: Path, filter: object) -> None:
-            (path / "birds").mkdir()
-            raise KeyboardInterrupt
-
-        patch.setattr(tarfile.TarFile, "extractall", killed)
-        with pytest.raises(KeyboardInterrupt):
-            unpack(file, folder)
-    assert all(name.startswith(".") for name in names(folder))
-    unpack(file, folder)
-    assert names(folder) == ["attributes.txt", "birds"]
-    assert (folder / "birds" / "images.txt").read_bytes() == FILES["birds/images.txt"]

@@ -56,9 +56,9 @@ def test_a_format_that_loses_nothing_gives_its_pixels(tmp_path: Path, ending: st
         pixels = np.array([[RED, GREEN, BLUE], [BLUE, WHITE, RED]], dtype=np.uint8)
     options = {"lossless": True} if ending == "webp" else {}
     Image.fromarray(pixels).save(tmp_path / f"a.{ending}", **options)
-    found = images.read(tmp_path / f"a.{ending}")
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, pixels)
+    pixels_read = images.read(tmp_path / f"a.{ending}")
+    assert pixels_read.dtype == np.uint8
+    assert np.array_equal(pixels_read, pixels)
     assert images.size(tmp_path / f"a.{ending}") == pixels.shape[:2]
 
 
@@ -113,15 +113,15 @@ def test_sixteen_bits_are_scaled_to_eight_not_clipped(tmp_path: Path) -> None:
     (tmp_path / "a.ppm").write_bytes(b"P5 5 1 65535\n" + grey.astype(">u2").tobytes())
     (tmp_path / "rgb.png").write_bytes(png(5, 1, 16, 2, b"\0" + grey.repeat(3).astype(">u2").tobytes()))
     for name in ("a.png", "a.tif", "a.ppm", "rgb.png"):
-        found = images.read(tmp_path / name)
-        assert found.shape == (1, 5, 3)
-        assert found[0, :, 0].tolist() == found[0, :, 2].tolist() == [0, 0, 1, 128, 255], name
+        pixels_read = images.read(tmp_path / name)
+        assert pixels_read.shape == (1, 5, 3)
+        assert pixels_read[0, :, 0].tolist() == pixels_read[0, :, 2].tolist() == [0, 0, 1, 128, 255], name
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
 def test_numbers_without_a_known_white_are_refused(tmp_path: Path, kind: type) -> None:
     Image.fromarray(np.array([[0, 70000]], dtype=kind)).save(tmp_path / "a.tif")
-    assert "allowed are 8 or 16 bits" in why(tmp_path / "a.tif")
+    assert "must be 8 or 16 bits" in why(tmp_path / "a.tif")
 
 
 def test_the_orientation_a_camera_notes_is_ignored_as_torchvision_ignores_it(tmp_path: Path) -> None:
@@ -167,10 +167,13 @@ def test_half_a_file_of_any_format_is_refused(tmp_path: Path, ending: str) -> No
 def test_what_is_not_an_image_is_refused_with_the_reason(tmp_path: Path) -> None:
     contents = {
         "empty.jpg": (b"", "the file is empty"),
-        "text.jpg": (b"404 not found\n", "it is not an image"),
-        "page.png": (b"<html></html>", "it is not an image"),
-        "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "it is not an image"),
-        "drawing.png": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "it is not an image"),
+        "text.jpg": (b"404 not found\n", "not an image, or of"),
+        "page.png": (b"<html></html>", "not an image, or of"),
+        "script.jpg": (
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+            "not an image, or of",
+        ),
+        "drawing.png": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "not an image, or of"),
     }
     for name, (content, words) in contents.items():
         (tmp_path / name).write_bytes(content)
@@ -187,27 +190,27 @@ def test_a_format_that_would_start_another_program_is_not_read(tmp_path: Path) -
     with Image.open(tmp_path / "a.eps") as opened:
         assert opened.format == "EPS"
     (tmp_path / "a.eps").rename(tmp_path / "a.jpg")
-    assert why(tmp_path / "a.jpg").startswith("it is not an image")
+    assert why(tmp_path / "a.jpg").startswith("not an image, or of")
 
 
-def test_a_decompression_bomb_is_refused_by_its_head(tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     (tmp_path / "huge.png").write_bytes(png(30000, 30000, 8, 2, b"\0" * 100))
     assert "900000000 pixels" in why(tmp_path / "huge.png")
     (tmp_path / "large.png").write_bytes(png(12000, 12000, 8, 2, b"\0" * 100))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert why(tmp_path / "large.png") == "12000 x 12000 pixels: more than 100,000,000 are refused"
-        with pytest.raises(BadImageError, match="more than 100,000,000 are refused"):
+        assert why(tmp_path / "large.png") == "12000 x 12000 pixels: at most 100,000,000 are allowed"
+        with pytest.raises(BadImageError, match="at most 100,000,000 are allowed"):
             images.size(tmp_path / "large.png")
     (tmp_path / "real.png").write_bytes(png(2, 1, 8, 2, b"\0" + bytes([*RED, *BLUE])))
     assert images.read(tmp_path / "real.png").tolist() == [[[*RED], [*BLUE]]]
 
 
-def test_a_strip_that_resizing_would_blow_up_is_refused_by_its_head(tmp_path: Path) -> None:
+def test_a_strip_that_resizing_would_blow_up_is_refused_by_its_header(tmp_path: Path) -> None:
     """2,000 x 1 is small; with its short side at 256 it would be 393 MB, and 50,000 x 1 ten gigabytes."""
     (tmp_path / "strip.png").write_bytes(png(2_000, 1, 8, 0, b"\0" * 2_001))
     for read in (lambda file: images.read(file, 256, "kept"), images.size):
-        with pytest.raises(BadImageError, match="2000 x 1 pixels: more than 100 times as long as wide"):
+        with pytest.raises(BadImageError, match="2000 x 1 pixels: one side is over 100 times the other"):
             read(tmp_path / "strip.png")
     Image.new("RGB", (1, 100)).save(tmp_path / "long.png")
     assert images.read(tmp_path / "long.png", 2, "kept").shape == (200, 2, 3)
@@ -222,10 +225,10 @@ def test_broken_ones_are_listed_in_order_with_the_reason_and_progress_is_reporte
         Image.new("RGB", (2, 2)).save(tmp_path / name)
     (tmp_path / "6.png").write_bytes(b"")
     (tmp_path / "2.png").unlink()
-    told: list[tuple[int, int]] = []
-    found = list(images.broken(tmp_path, names, lambda done, total: told.append((done, total))))
-    assert found == [("2.png", "the file is missing"), ("6.png", "the file is empty")]
-    assert told == [(3, 8), (6, 8), (8, 8)]
+    reports: list[tuple[int, int]] = []
+    unreadable = list(images.broken(tmp_path, names, lambda done, total: reports.append((done, total))))
+    assert unreadable == [("2.png", "the file is missing"), ("6.png", "the file is empty")]
+    assert reports == [(3, 8), (6, 8), (8, 8)]
 
 
 # --- resizing ---
@@ -239,10 +242,10 @@ def test_resizing_is_torchvisions(tmp_path: Path, size: tuple[int, int], aspect:
     for resize in (16, 15, 64):
         wanted = v2.Resize([resize, resize] if aspect == "square" else resize)
         expected = np.asarray(wanted(Image.fromarray(pixels)))
-        found = images.read(tmp_path / "a.png", resize, aspect)
-        assert found.shape == expected.shape
-        assert np.array_equal(found, expected)
-        assert images.resized(size[1], size[0], resize, aspect) == found.shape[:2]
+        pixels_read = images.read(tmp_path / "a.png", resize, aspect)
+        assert pixels_read.shape == expected.shape
+        assert np.array_equal(pixels_read, expected)
+        assert images.resized(size[1], size[0], resize, aspect) == pixels_read.shape[:2]
 
 
 def test_the_long_side_is_rounded_down() -> None:
@@ -261,6 +264,6 @@ def test_transparency_is_laid_on_white_before_resizing(tmp_path: Path) -> None:
 
 def test_pixels_can_be_copied_to_a_tensor(tmp_path: Path) -> None:
     Image.fromarray(noise(3, 2)).save(tmp_path / "a.png")
-    found = images.read(tmp_path / "a.png")
-    assert found.flags.c_contiguous
-    assert torch.from_numpy(found.copy()).shape == (3, 2, 3)
+    pixels_read = images.read(tmp_path / "a.png")
+    assert pixels_read.flags.c_contiguous
+    assert torch.from_numpy(pixels_read.copy()).shape == (3, 2, 3)

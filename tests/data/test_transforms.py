@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from harness import config, plan
 from harness.data import transforms
-from harness.data.loading import Images
+from harness.data.folds import Images
 from harness.spec import Experiment, Trial
 
 SQUARE = ((8, 8),) * 6  # height, width
@@ -24,8 +24,10 @@ LARGE = ((256, 256), (256, 341), (384, 256), (257, 256))
 
 def trial(resize: int = 8, crop: int = 8, crop_scale: float = 1.0) -> Trial:
     settings = {"resize": resize, "crop": crop, "crop_scale": crop_scale}
-    asked = Experiment(config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings=settings)
-    return plan.final(asked, {})[0]
+    experiment = Experiment(
+        config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings=settings
+    )
+    return plan.final(experiment, {})[0]
 
 
 def stored(sizes: Sequence[tuple[int, int]]) -> Images:
@@ -50,7 +52,7 @@ def stored(sizes: Sequence[tuple[int, int]]) -> Images:
 
 def first(images: Images, number: int) -> Tensor:
     """The whole image as torchvision takes it, (3, h, w)."""
-    return images.one(number).permute(2, 0, 1)
+    return images.image(number).permute(2, 0, 1)
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -113,10 +115,10 @@ def test_a_random_crop_is_torchvisions_crop_and_flip(sizes: tuple[tuple[int, int
     which = everything(images).repeat(8)
     batch = transforms.augmented(images, which, trial(sizes[0][0], crop), "crop", seeded(0))
     flips = set()
-    for place, number in enumerate(which.tolist()):
-        top, left, mirrored = seen(batch, place)
+    for row, number in enumerate(which.tolist()):
+        top, left, mirrored = seen(batch, row)
         expected = tv.crop(first(images, number), top, left, crop, crop)
-        assert torch.equal(batch[place], tv.horizontal_flip(expected) if mirrored else expected)
+        assert torch.equal(batch[row], tv.horizontal_flip(expected) if mirrored else expected)
         flips.add(mirrored)
     assert flips == {True, False}
 
@@ -125,8 +127,8 @@ def test_a_window_is_the_one_that_is_named_up_to_the_last_pixel_of_the_file() ->
     images = stored(KEPT)
     which, top, left = torch.tensor([5, 0, 3, 5]), torch.tensor([3, 0, 3, 0]), torch.tensor([7, 3, 16, 0])
     batch = images.crop(which, 5, top, left)
-    for place, (number, *corner) in enumerate(zip(which.tolist(), top.tolist(), left.tolist(), strict=True)):
-        assert torch.equal(batch[place].permute(2, 0, 1), tv.crop(first(images, number), *corner, 5, 5))
+    for row, (number, *corner) in enumerate(zip(which.tolist(), top.tolist(), left.tolist(), strict=True)):
+        assert torch.equal(batch[row].permute(2, 0, 1), tv.crop(first(images, number), *corner, 5, 5))
 
 
 @pytest.mark.parametrize("size", [(8, 8), (8, 11), (10, 8)])
@@ -134,7 +136,7 @@ def test_every_position_comes_up_equally_often_the_last_too_and_half_are_mirrore
     images = stored((size, (8, 30)))  # one of another size, so that they are not taken for squares
     count = 4000
     batch = transforms.augmented(images, torch.zeros(count).long(), trial(8, 5), "crop", seeded(0))
-    positions = Counter(seen(batch, place) for place in range(count))
+    positions = Counter(seen(batch, row) for row in range(count))
     possible = [(t, le, m) for t in range(size[0] - 4) for le in range(size[1] - 4) for m in (False, True)]
     assert set(positions) == set(possible)
     expected = count / len(possible)
@@ -149,11 +151,11 @@ def test_crops_of_images_stored_at_another_size_are_windows_of_the_resized_image
     batch = transforms.augmented(images, which, trial(9, 7), "crop", seeded(0))
     resize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Resize((9, 9))])
     corners = Counter()
-    for place, number in enumerate(which.tolist()):
+    for row, number in enumerate(which.tolist()):
         whole = resize(first(images, number)[None])[0]
         for top, left in ((top, left) for top in range(3) for left in range(3)):
             window = whole[:, top : top + 7, left : left + 7]
-            corners[top, left] += any(torch.allclose(batch[place], look) for look in (window, window.flip(2)))
+            corners[top, left] += any(torch.allclose(batch[row], look) for look in (window, window.flip(2)))
     assert corners.total() == len(which)
     assert len(corners) == 9
     assert min(corners.values()) > 0
@@ -165,10 +167,10 @@ def test_crops_of_images_stored_at_another_size_are_windows_of_the_resized_image
 @pytest.mark.parametrize(("sizes", "crop"), [(LARGE[:1] * 4, 227), (LARGE, 224), (LARGE, 96), (KEPT, 8), (SQUARE, 5)])
 def test_a_resized_crop_is_torchvisions(sizes: tuple[tuple[int, int], ...], crop: int) -> None:
     images = stored(sizes)
-    one = trial(sizes[0][0], crop, crop_scale=0.25)
+    a_trial = trial(sizes[0][0], crop, crop_scale=0.25)
     which = everything(images)
     boxes = transforms.draw_boxes(*map(torch.from_numpy, images.sides), 0.25, seeded(3)).tolist()
-    batch = transforms.augmented(images, which, one, "resized-crop", seeded(3))
+    batch = transforms.augmented(images, which, a_trial, "resized-crop", seeded(3))
     theirs = v2.RandomResizedCrop(crop, scale=(0.25, 1.0))
     flips = set()
     for number, box in enumerate(boxes):

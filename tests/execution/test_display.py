@@ -8,7 +8,7 @@ from rich.console import Console
 from harness import config
 from harness.execution.display import Display
 from harness.spec import Failure, Progress
-from tests.spec.test_spec import a_result, a_trial
+from tests.factories import a_result, a_trial
 
 PROGRESS = Progress(
     stage="train", epoch=2, epochs=4, step=5, steps=10, loss=0.25, images_per_second=120, seconds_left=61

@@ -37,7 +37,7 @@ from harness.spec import (
 )
 from harness.storage import Storage
 from harness.store import Store
-from tests.spec.test_spec import a_result
+from tests.factories import a_result
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def connected(cluster: RayCluster, storage: Path, **options: Any) -> contextlib.
 
 
 def pid_of(trial: Trial, storage: Path) -> int:
-    sign = Storage(str(storage)).read_json(names.sign_of_life(trial.id))
+    sign = Storage(str(storage)).read_json(names.heartbeat(trial.id))
     assert sign is not None
     return int(sign["pid"])
 

@@ -21,7 +21,7 @@ from harness.execution.text import BestScores, outcome
 from harness.spec import Event, Experiment, Failure, Job, Listener, Result, Stopped, Trial, UserError, is_disk_full
 from harness.storage import Storage
 from harness.store import Store
-from tests.spec.test_spec import a_result, a_trial
+from tests.factories import a_result, a_trial
 
 
 def experiment(*losses: str, **changes: Any) -> Experiment:

@@ -21,9 +21,7 @@ from harness.spec import Result, UserError
 from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
-from tests.spec.test_spec import a_result, a_trial
-
-NETWORK = a_trial().backbone
+from tests.factories import NETWORK, a_result, a_trial
 
 
 def final(loss: str, score: float = 0.5, curve: Iterable[float] = (), title: str = "", **changes: Any) -> Result:
@@ -466,7 +464,7 @@ def test_the_rows_of_the_embeddings_are_the_images_of_the_test_half(
         assert picture.shape == (32, 32, 3)
         number = int(some.test[row])
         assert images.classes.index(images.paths[number].split("/")[0]) - images.train_classes == some.labels[row]
-        stored = images.one(number).numpy().astype(float)
+        stored = images.image(number).numpy().astype(float)
         assert np.abs(picture.astype(float).mean(axis=(0, 1)) - stored.mean(axis=(0, 1))).max() < 3
 
 

@@ -17,7 +17,7 @@ from harness.report import page as report
 from harness.spec import Result
 from harness.store import Store
 from tests.conftest import Harness
-from tests.tables.test_tables import USUAL, cub, loss_row
+from tests.factories import USUAL, cub, loss_row
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

@@ -10,30 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness import config, plan
 from harness.analysis import reference
-from harness.spec import Result, UserError
+from harness.spec import UserError
 from harness.tables import build as tables
 from harness.tables import render
 from harness.tables import rows as measured
 from harness.tables.layout import letters
-from tests.spec.test_spec import a_result, a_trial
-
-
-def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:
-    trial = a_trial(loss=name, **changes)
-    return replace(a_result(trial, **{"R@1": value, "R@10": value + 0.1, "R@2": value, "NMI": value}), title=title)
-
-
-def baseline(backbone: str, value: float) -> Result:
-    fixed = {**plan.IDLE, **(plan.RAW_PIXELS if backbone == "pixels" else {}), "backbone": backbone, "knobs": {}}
-    title = "Raw pixels" if backbone == "pixels" else "Untrained network"
-    return replace(loss_row("none", title, value, **fixed), cite="")
-
-
-NETWORK = a_trial().backbone
-USUAL = [loss_row("triplet", "Triplet", 0.6), loss_row("group", "Group Loss", 0.7), baseline("pixels", 0.5)]
-USUAL.append(baseline(NETWORK, 0.4))
+from tests.factories import NETWORK, USUAL, a_result, a_trial, baseline, cub, loss_row
 
 
 def columns(table: tables.Table) -> list[str]:
@@ -225,13 +208,6 @@ def test_whatever_a_title_holds_is_text() -> None:
 
 
 # --- the paper's numbers ---
-
-
-def cub(name: str, value: float, seed: int = 0, **changes: Any) -> Result:
-    metrics = {"R@1": value, "R@2": value, "R@4": value, "R@8": value, "NMI": value}
-    papers = {"dataset": "cub", "protocol": "paper", **config.protocol("paper").shared("cub"), "weights": "hub:in1k"}
-    trial = a_trial(**{"loss": name, **papers, "seed": seed, **changes})
-    return replace(a_result(trial, **metrics), title=name)
 
 
 def test_the_published_number_stands_beside_with_the_difference() -> None:

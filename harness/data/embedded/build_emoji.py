@@ -47,19 +47,19 @@ def download(name: str, version: str, folder: Path) -> dict[str, object]:
 
 def drawings(icons: dict) -> dict[str, str]:
     """Name -> SVG text of every icon and alias. An alias that mirrors or turns its parent is not a plain alias."""
-    found = {}
+    svgs = {}
     for name, icon in icons["icons"].items():
         width, height = (icon.get(side, icons.get(side, 16)) for side in ("width", "height"))
         side = max(width, height)  # a square view, the drawing centred in it
         left, top = icon.get("left", 0) - (side - width) / 2, icon.get("top", 0) - (side - height) / 2
-        found[name] = (
+        svgs[name] = (
             f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
             f'viewBox="{left} {top} {side} {side}" width="{side}" height="{side}">{icon["body"]}</svg>'
         )
     for name, alias in icons.get("aliases", {}).items():
-        if set(alias) == {"parent"} and alias["parent"] in found:
-            found[name] = found[alias["parent"]]
-    return found
+        if set(alias) == {"parent"} and alias["parent"] in svgs:
+            svgs[name] = svgs[alias["parent"]]
+    return svgs
 
 
 def render(svg: str) -> npt.NDArray[np.uint8]:
@@ -85,8 +85,8 @@ def build(sets: list[dict[str, str]]) -> tuple[npt.NDArray[np.uint8], list[str]]
     """
     images, names = [], []
     seen: set[bytes] = set()
-    for name in sorted(set.intersection(*(set(one) for one in sets))):
-        drawn = np.stack([render(one[name]) for one in sets])
+    for name in sorted(set.intersection(*(set(svgs) for svgs in sets))):
+        drawn = np.stack([render(svgs[name]) for svgs in sets])
         digests = {hashlib.sha256(bytes([which]) + drawing.tobytes()).digest() for which, drawing in enumerate(drawn)}
         if not digests & seen:
             seen |= digests

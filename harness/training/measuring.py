@@ -1,0 +1,87 @@
+"""The metrics of a trial's network: after each epoch where they are wanted, and at the end."""
+
+import math
+import time
+from collections.abc import Generator, Iterator
+
+import torch
+from torch import Tensor
+
+from harness.data import transforms
+from harness.evaluation import metrics
+from harness.evaluation.recipes import KMEANS_SEED
+from harness.spec import Job, Progress
+from harness.training.feeding import feed
+from harness.training.loop import Validate
+from harness.training.setup import Stage, TrialSetup, half_precision
+
+EMBED_BATCH = 256
+
+
+def validation(job: Job, setup: TrialSetup, stage: Stage) -> Validate | None:
+    """What to measure after each epoch, if anything."""
+    if job.curves:
+        return lambda: curve_metrics(setup)
+    if job.validate or stage.best:
+        return lambda: measure(setup, job.dataset.recall_at)
+    return None
+
+
+def measure(setup: TrialSetup, ks: tuple[int, ...]) -> Generator[Progress, None, dict[str, float]]:
+    """Every metric on the held-out classes."""
+    embeddings = yield from embed_images(setup, setup.fold.test)
+    return score(setup, embeddings, ks)
+
+
+def curve_metrics(setup: TrialSetup) -> Generator[Progress, None, dict[str, float]]:
+    """One point of a curve: retrieval on the held-out classes as at the end, and retrieval of each training image among
+    the training images. No NMI: k-means may take longer than the epoch did."""
+    labels, queries = held_out(setup)
+    train_labels = setup.fold.train_labels.to(setup.device)
+    embeddings = yield from embed_images(setup, setup.fold.test)
+    on_held_out = metrics.retrieval(embeddings, labels, (1,), queries)
+    embeddings = yield from embed_images(setup, setup.fold.train)
+    on_training = metrics.retrieval(embeddings, train_labels, (1,))
+    return on_held_out | {f"train {name}": value for name, value in on_training.items()}
+
+
+def score(setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
+    """Every metric of the held-out images, given their embeddings."""
+    labels, queries = held_out(setup)
+    gallery = len(labels) - 1 if queries is None else int((~queries).sum())
+    ks = tuple(k for k in ks if k <= gallery)  # a small dataset has fewer neighbours than the largest K
+    return metrics.measure(embeddings, labels, ks, KMEANS_SEED, queries)
+
+
+def held_out(setup: TrialSetup) -> tuple[Tensor, Tensor | None]:
+    """Labels of the held-out images and which of them are queries, on the device."""
+    labels, queries = setup.fold.test_labels, setup.fold.queries
+    return labels.to(setup.device), None if queries is None else queries.to(setup.device)
+
+
+def embed_images(setup: TrialSetup, indices: Tensor) -> Generator[Progress, None, Tensor]:
+    """The embeddings (n, dim) of these images, on the device."""
+    parts: list[Tensor] = []
+    count = len(indices)
+    steps = -(-count // EMBED_BATCH)
+    setup.model.eval()
+    begun = time.perf_counter()
+    for number, (images, _) in enumerate(feed(setup.device, batches(setup, indices)), start=1):
+        parts.append(embed(setup, images))
+        elapsed = time.perf_counter() - begun
+        speed = min(number * EMBED_BATCH, count) / elapsed
+        yield Progress("evaluate", 1, 1, number, steps, math.nan, speed, elapsed / number * (steps - number))
+    return torch.cat(parts)
+
+
+def batches(setup: TrialSetup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """These images as they are evaluated, with their indices."""
+    for part in indices.split(EMBED_BATCH):
+        yield transforms.plain(setup.images, part, setup.trial), part
+
+
+def embed(setup: TrialSetup, images: Tensor) -> Tensor:
+    """The embeddings of a batch as they are compared at test time."""
+    amp = half_precision(setup.trial.precision, setup.device)
+    with torch.inference_mode(), torch.autocast(setup.device.type, enabled=amp):
+        return setup.model.embed(images)

@@ -1,0 +1,98 @@
+"""What a stage of training works on: the set-up of a trial, and the settings of one stage."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+import losses
+from harness.backbones.network import Network, create
+from harness.data.folds import Fold, Images
+from harness.data.sampler import Balanced, Shuffled
+from harness.spec import Job, Trial
+from losses.base import Loss
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What every stage of a trial shares."""
+
+    trial: Trial
+    device: torch.device
+    model: Network
+    images: Images
+    fold: Fold
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A loss trained for some epochs, with all settings of its training: pre-training, or the trial itself."""
+
+    name: str
+    loss: Loss
+    batches: Balanced | Shuffled
+    epochs: int
+    optimizer: str
+    lr: float
+    head_lr: float  # of the embedding layer; the loss's own parameters have this times its lr_factor
+    weight_decay: float
+    augment: str
+    precision: str
+    eps: float = 1e-8  # the optimizer's
+    schedule: str = "drops"
+    drops: tuple[int, ...] = ()
+    best: str = ""  # a metric: the stage ends with the network of its best epoch on the held-out classes
+
+
+def main_stage(setup: TrialSetup, loss: Loss) -> Stage:
+    """The stage that trains the trial's loss."""
+    trial = setup.trial
+    return Stage(
+        name="train",
+        loss=loss,
+        batches=Balanced(setup.fold.train_labels, trial.classes_per_batch, trial.samples_per_class),
+        epochs=trial.epochs,
+        optimizer=trial.optimizer,
+        lr=trial.lr,
+        head_lr=trial.lr * trial.head_lr_factor,
+        weight_decay=trial.weight_decay,
+        augment=trial.augment,
+        precision=trial.precision,
+        schedule=trial.schedule,
+        drops=trial.drops,
+        best="R@1" if trial.checkpoint == "best-test" else "",
+    )
+
+
+def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | None]:
+    """Network and loss of a trial, new parameters drawn from torch's global generator; a baseline has no loss."""
+    trial = job.trial
+    device = device_of(job)
+    model = create(trial, job.weights_file)
+    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    loss = None
+    if not trial.is_baseline:
+        kind = losses.get(trial.loss, job.source)
+        knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"
+        loss = kind(fold.train_classes, model.dim, **knobs).to(device)
+    return TrialSetup(trial, device, model, images, fold), loss
+
+
+def device_of(job: Job) -> torch.device:
+    """The job's device; if it names none, a GPU if there is one."""
+    return torch.device(job.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def parameters(setup: TrialSetup, loss: Loss | None) -> int:
+    """The number of parameters of network and loss."""
+    return sum(p.numel() for module in (setup.model, loss) if module is not None for p in module.parameters())
+
+
+def seed(trial: Trial, purpose: str) -> int:
+    """One seed per purpose (weights, batches, augmentation), so that a draw for one does not move the others."""
+    return int.from_bytes(hashlib.sha256(f"{trial.seed}:{purpose}".encode()).digest()[:6])
+
+
+def half_precision(precision: str, device: torch.device) -> bool:
+    """Whether forward passes use half precision: amp has an effect on CUDA only."""
+    return precision == "amp" and device.type == "cuda"

@@ -1,0 +1,96 @@
+"""Ensembles and runs measured again, from stored embeddings."""
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from harness.evaluation import ensembles
+from harness.evaluation.recipes import KMEANS_SEED, SKLEARN
+from harness.spec import Result, UserError
+from harness.storage import Storage, artifact
+from tests.evaluation.points import random_points
+from tests.training.trials import trial
+
+
+def stored_run(seed: int, embeddings: Tensor, labels: Tensor, storage: Storage, **arrays: Tensor) -> Result:
+    """A final run whose embeddings lie in the storage."""
+    content = safetensors.torch.save({"embeddings": embeddings, "labels": labels, **arrays})
+    storage.write(f"embeddings/{seed}.safetensors", content)
+    return Result(
+        trial=trial(seed=seed),
+        title="Triplet",
+        cite="",
+        metrics={"R@1": 0.5, "R@4": 0.75, "MAP@R": 0.25, "RP": 0.25, "NMI": 0.5},
+        conventions={"NMI": "some", "distance": "Euclidean on unit-length embeddings"},
+        curve=({"epoch": 1, "loss": 1.0},),
+        seconds={"train": 10.0, "evaluate": 1.0, "total": 11.0},
+        parameters=1000,
+        artifacts={"embeddings": artifact(f"embeddings/{seed}.safetensors", content)},
+        provenance={},
+    )
+
+
+def slow_recall_at_1(rows: list[list[float]], labels: list[int], gallery: list[int]) -> float:
+    """Of the images that are not in the gallery; of all images among the others, if the gallery is all of them."""
+    queries = [i for i in range(len(rows)) if i not in gallery] or list(range(len(rows)))
+    hits = 0
+    for query in queries:
+        others = [i for i in gallery if i != query]
+        nearest = min(others, key=lambda i, query=query: (math.dist(rows[query], rows[i]), i))
+        hits += labels[nearest] == labels[query]
+    return hits / len(queries)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["among the others", "in a gallery"])
+def test_an_ensemble_is_the_mean_over_all_subsets_of_joined_embeddings(
+    small: Path, tmp_path: Path, apart: bool
+) -> None:
+    storage, labels = Storage(str(tmp_path / "storage")), random_points()[1]
+    networks = [torch.nn.functional.normalize(random_points(seed)[0]) for seed in range(3)]
+    arrays = {"queries": torch.arange(60) % 3 == 0} if apart else {}
+    gallery = [i for i in range(60) if not apart or i % 3]
+    members = [stored_run(seed, x, labels, storage, **arrays) for seed, x in enumerate(networks)]
+    ensemble = ensembles.build(members, 2, (1,), storage)
+    expected = [
+        slow_recall_at_1(
+            [[*a, *b] for a, b in zip(first.tolist(), second.tolist(), strict=True)], labels.tolist(), gallery
+        )
+        for first, second in combinations(networks, 2)
+    ]
+    assert ensemble.metrics["R@1"] == pytest.approx(sum(expected) / 3)
+    assert ensemble.parameters == 2000
+    assert ensemble.members == tuple(sorted(member.id for member in members))
+    assert ensemble.id not in {member.id for member in members}
+    assert ensemble.conventions["ensemble"].startswith("2 of 3 networks, mean over 3 subsets")
+
+
+def test_joined_embeddings_are_of_unit_length_again() -> None:
+    networks = [torch.nn.functional.normalize(random_points(seed)[0]) for seed in range(3)]
+    torch.testing.assert_close(ensembles.join(networks).norm(dim=1), torch.ones(60))
+
+
+def test_a_run_measured_again_has_the_same_retrieval_metrics_and_states_its_recipe(small: Path, tmp_path: Path) -> None:
+    storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
+    first = ensembles.measure_again(stored_run(0, x, labels, storage), "ours", storage)
+    second = ensembles.measure_again(stored_run(0, x, labels, storage), "sklearn", storage)
+    assert set(first.metrics) == {"R@1", "R@4", "MAP@R", "RP", "NMI"}  # the K's that the run has
+    for name in ("R@1", "R@4", "MAP@R", "RP"):
+        assert first.metrics[name] == second.metrics[name]
+    assert second.conventions["NMI"] == f"{SKLEARN}, seed {KMEANS_SEED}"
+    assert (second.recipe, second.members) == ("sklearn", (trial(seed=0).id,))
+
+
+def test_what_has_no_embeddings_is_refused(small: Path, tmp_path: Path) -> None:
+    storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
+    run = stored_run(0, x, labels, storage)
+    with pytest.raises(UserError, match="has no embeddings of its own: name a single run"):
+        ensembles.measure_again(replace(run, ensemble=2, members=("a", "b")), "ours", storage)
+    storage.write("embeddings/0.safetensors", b"damaged")
+    with pytest.raises(UserError, match=r"the embeddings of .* are not in"):
+        ensembles.load(run, storage)

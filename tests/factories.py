@@ -1,0 +1,67 @@
+"""Trials and results to test with: each with usual values, and whatever a test wants to be different."""
+
+from dataclasses import replace
+from typing import Any
+
+from harness import config, plan
+from harness.spec import Result, Trial
+
+
+def a_trial(**changes: Any) -> Trial:
+    """Triplet loss on emoji, protocol quick, on test classes."""
+    values = {
+        "dataset": "emoji",
+        "dataset_version": 1,
+        "fingerprint": "abc",
+        "protocol": "quick",
+        "loss": "triplet",
+        "loss_version": 1,
+        "knobs": {"margin": 0.2},
+        **config.DEFAULTS,
+        **config.protocol("quick").settings,
+    }
+    return Trial(**{**values, **changes})
+
+
+def a_result(trial: Trial | None = None, **metrics: float) -> Result:
+    return Result(
+        trial=trial or a_trial(),
+        title="Triplet",
+        cite="Schroff et al., CVPR 2015",
+        metrics=metrics or {"R@1": 0.5, "R@2": 0.6, "NMI": 0.7, "MAP@R": 0.3},
+        conventions={},
+        curve=({"epoch": 1, "loss": 0.5},),
+        seconds={"train": 1.0, "total": 2.0},
+        parameters=10,
+        artifacts={},
+        provenance={},
+    )
+
+
+def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:
+    """A loss with this value for every metric, R@10 a little above."""
+    trial = a_trial(loss=name, **changes)
+    return replace(a_result(trial, **{"R@1": value, "R@10": value + 0.1, "R@2": value, "NMI": value}), title=title)
+
+
+def baseline(backbone: str, value: float) -> Result:
+    fixed = {**plan.IDLE, **(plan.RAW_PIXELS if backbone == "pixels" else {}), "backbone": backbone, "knobs": {}}
+    title = "Raw pixels" if backbone == "pixels" else "Untrained network"
+    return replace(loss_row("none", title, value, **fixed), cite="")
+
+
+def cub(name: str, value: float, seed: int = 0, **changes: Any) -> Result:
+    """A loss on CUB-200-2011 with this value for every metric, in the paper's setting."""
+    metrics = {"R@1": value, "R@2": value, "R@4": value, "R@8": value, "NMI": value}
+    papers = {"dataset": "cub", "protocol": "paper", **config.protocol("paper").shared("cub"), "weights": "hub:in1k"}
+    trial = a_trial(**{"loss": name, **papers, "seed": seed, **changes})
+    return replace(a_result(trial, **metrics), title=name)
+
+
+NETWORK = a_trial().backbone
+USUAL = [
+    loss_row("triplet", "Triplet", 0.6),
+    loss_row("group", "Group Loss", 0.7),
+    baseline("pixels", 0.5),
+    baseline(NETWORK, 0.4),
+]

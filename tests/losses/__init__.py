@@ -1,0 +1,1 @@
+"""Tests of the losses, their registry and their contract."""

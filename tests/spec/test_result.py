@@ -1,0 +1,66 @@
+"""Result: what survives JSON, and what is not a record."""
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.spec import Result, Trial
+from tests.factories import a_result, a_trial
+
+
+def test_trial_and_result_survive_json() -> None:
+    trial = a_trial(drops=(3, 5), dim=16)
+    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+    result = a_result(trial)
+    again = Result.from_json(json.loads(json.dumps(result.to_json())))
+    assert again == result
+    assert again.id == trial.id
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"schema": 99}, "schema 99"),
+        ({"id": "000000000000"}, "hashes to"),
+        ({"metrics": None}, "not a result"),
+        ({"metrics": {"R@1": float("nan")}}, "finite"),
+        ({"trial": {"loss": "x"}}, "not a trial"),
+        ({"trial": []}, "not a"),
+        ({"seconds": {}}, "not a result"),
+        ({"trial": {**a_trial().to_json(), "knobs": None}}, "not a result"),
+    ],
+    ids=str,
+)
+def test_what_is_not_a_result_says_why(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Result.from_json({**a_result().to_json(), **change})
+
+
+@pytest.mark.parametrize("data", [[], "x", 3, None, {}, {"schema": 1}])
+def test_foreign_json_is_not_a_result(data: Any) -> None:
+    with pytest.raises(ValueError, match="not a result"):
+        Result.from_json(data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metrics": {"R@1": 0.5, "R@foo": 0.5}},
+        {"metrics": {"NMI": 0.5}},
+        {"metrics": {"R@1": "0.5"}},
+        {"provenance": None},
+        {"provenance": {"threads": "two"}},
+        {"conventions": None},
+        {"artifacts": []},
+        {"title": None},
+        {"curve": [{"epoch": 1, "loss": 0.5, "images": None}]},
+        {"curve": [{"loss": 0.5}]},
+        {"parameters": "many"},
+        {"seconds": {"total": "long"}},
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_no_result_rather_than_an_error_later(damage: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a result of this harness"):
+        Result.from_json({**json.loads(json.dumps(a_result().to_json())), **damage})

@@ -1,0 +1,123 @@
+"""Configuration files into nouns, and mistakes in them."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import config, plan
+from harness.spec import Experiment, Trial, UserError
+
+
+def test_a_protocols_values_for_any_dataset_hold_everywhere_and_a_datasets_own_are_stronger() -> None:
+    protocol = dataclasses.replace(
+        config.protocol("quick"),
+        tuned={"any": {"group": {"bias": False, "anchors": 1}}, "emoji": {"group": {"anchors": 3, "source": "x"}}},
+    )
+    assert protocol.values("emoji", "group") == {"bias": False, "anchors": 3}
+    assert protocol.values("photos", "group") == {"bias": False, "anchors": 1}
+    assert protocol.values("photos", "triplet") == {}
+    for name, knob, value in (("counted", "bias", False), ("released", "zero_diagonal", False)):
+        assert config.protocol(name).values("photos", "group")[knob] == value
+
+
+def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> None:
+    losses = (config.loss("group"), config.loss("proxy_nca"))
+    words = ["lr=2e-4,0.0002,1e-3", "dim=none,16", "group.bias=true,false,1", "proxy-nca.scale=2", "lr=1e-3,5"]
+    assert config.grid(words, losses) == {
+        "lr": (2e-4, 1e-3, 5.0),
+        "dim": (None, 16),
+        "group.bias": (True, False),
+        "proxy_nca.scale": (2.0,),
+    }
+
+
+@pytest.mark.parametrize("name", config.names("datasets"))
+def test_every_dataset_file_reads_and_names_a_protocol_that_exists(name: str) -> None:
+    assert config.dataset(name).protocol in config.names("protocols")
+
+
+@pytest.mark.parametrize("name", config.names("protocols"))
+def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) -> None:
+    protocol = config.protocol(name)
+    for dataset, by_loss in protocol.tuned.items():
+        name = "emoji" if dataset == "any" else dataset
+        asked = Experiment(config.dataset(name), protocol, tuple(config.loss(loss) for loss in by_loss))
+        for trial in plan.final(asked, {}):
+            for knob, value in trial.knobs.items():
+                config.loss(trial.loss).knobs[knob].check(value)
+            assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("epochs = 1", "epoch = 1", r"protocols/tiny.toml \[train\].*'epoch'; did you mean 'epochs'"),
+        ("epochs = 1", "", r"missing epochs"),
+        ("epochs = 1", 'epochs = "many"', r"epochs=many: must be an integer >= 0"),
+        ("lr = 1e-3", "lr = -1.0", r"lr=-1.0: must be a number > 0"),
+        ("epochs = 1", "epochs = = 1", r"tiny.toml"),
+        ("select", "slect", r"'slect'; did you mean 'select'"),
+        ('select = "R@1"', 'select = "recall"', r"select=recall: must be a metric"),
+        ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: must be \[low, high\]"),
+        ("folds = 1", "folds = 9", r"tiny.toml: folds=9: must be one of 1, 2, 3, 4"),
+        ("[search]", "[dataset.blob]\ncrop = 3\n[search]", r"\[dataset.blob\]: no dataset.*did you mean 'blobs'"),
+        ("[search]", "[tuned.blob.group]\n[search]", r"\[tuned.blob\]: no dataset.*did you mean 'blobs'"),
+        ("[search]", "[tuned.any.grup]\n[search]", r"\[tuned.any.grup\]: no loss.*did you mean 'group'"),
+        ("[search]", "[tuned]\nany = 3\n[search]", r"\[tuned.any\]: must be a table"),
+        ("folds = 1", 'folds = 1\nlike = "tinny"', r"tiny.toml: like=tinny: no protocol.*did you mean 'tiny'"),
+        ("folds = 1", 'folds = 1\nlike = "tiny"', r"refer to each other in a circle"),
+    ],
+)
+def test_a_broken_protocol_file_is_one_line_with_its_name(small: Path, old: str, new: str, complaint: str) -> None:
+    file = small / "protocols" / "tiny.toml"
+    file.write_text(file.read_text().replace(f"\n{old}", f"\n{new}", 1))
+    with pytest.raises(UserError, match=complaint):
+        config.protocol("tiny")
+
+
+def test_a_table_that_is_a_number_is_one_line(small: Path) -> None:
+    file = small / "protocols" / "tiny.toml"
+    file.write_text('title = "Tiny"\nsource = "tests"\nselect = "R@1"\nfolds = 1\ntrain = 3\nsearch = {}\n')
+    with pytest.raises(UserError, match=r"tiny.toml: train=3: must be a table, \[train\]"):
+        config.protocol("tiny")
+
+
+def test_a_protocol_that_is_like_another_states_only_what_differs(small: Path) -> None:
+    text = """
+like = "tiny"
+title = "Tinier"
+[train]
+crop = 16
+[dataset.blobs]
+epochs = 2
+[tuned.any.group]
+anchors = 1
+"""
+    (small / "protocols" / "tinier.toml").write_text(text)
+    tiny, tinier = config.protocol("tiny"), config.protocol("tinier")
+    assert tinier.settings == {**tiny.settings, "crop": 16}
+    assert (tinier.title, tinier.source, tinier.select, tinier.search) == ("Tinier", "tests", "R@1", tiny.search)
+    assert tinier.shared("blobs")["epochs"] == 2
+    assert tinier.values("blobs", "group") == {"anchors": 1}
+
+
+def test_tables_of_a_protocol_are_merged_key_by_key(small: Path) -> None:
+    first = (small / "protocols" / "tiny.toml").read_text() + "[tuned.blobs.group]\nanchors = 1\ntemperature = 5.0\n"
+    (small / "protocols" / "tiny.toml").write_text(first)
+    second = 'like = "tiny"\n[search]\nweight_decay = [1e-6, 1e-2]\n[tuned.blobs.group]\nanchors = 2\n'
+    (small / "protocols" / "second.toml").write_text(second)
+    (small / "protocols" / "third.toml").write_text('like = "second"\nfolds = 2\n')
+    third = config.protocol("third")
+    assert third.values("blobs", "group") == {"anchors": 2, "temperature": 5.0}
+    assert third.search == {"lr": (1e-4, 1e-2), "weight_decay": (1e-6, 1e-2)}
+    assert third.folds == 2
+
+
+def test_counted_is_the_papers_protocol_with_the_network_whose_parameters_it_prints() -> None:
+    paper, counted = config.protocol("paper"), config.protocol("counted")
+    assert counted.settings == {**paper.settings, "dim": 512}
+    assert counted.special == paper.special
+    for dataset in ("cub", "cars", "sop"):
+        assert counted.values(dataset, "group") == {**paper.values(dataset, "group"), "bias": False}

@@ -1,0 +1,166 @@
+"""The documentation: its commands parse, its links lead somewhere, its tables agree with the files they describe."""
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from markdown_it import MarkdownIt
+from typer.exceptions import TyperException
+
+import losses
+from harness import config
+from harness.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str = r"\w*") -> Iterator[tuple[Path, str]]:
+    """The code blocks of every page."""
+    for page in PAGES:
+        for found in re.finditer(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            yield page, found[1]
+
+
+def commands_in_pages() -> Iterator[str]:
+    for _, block in blocks():
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("harness "):
+                yield " ".join(line.partition(" #")[0].split())
+
+
+def examples_in_help(command: Any) -> Iterator[str]:
+    if command.epilog:
+        yield command.epilog.removeprefix("Example: ")
+    for child in getattr(command, "commands", {}).values():
+        yield from examples_in_help(child)
+
+
+def parse(line: str) -> None:
+    """Parse a command line as `harness` does, without running it; raises what the parser raises."""
+    command: Any = typer.main.get_command(app)
+    program, *words = shlex.split(line)
+    assert program == "harness"
+    while hasattr(command, "commands"):
+        name = words.pop(0)
+        assert name in command.commands, f"no command named {name}"
+        command = command.commands[name]
+    command.make_context(line, words)
+
+
+@pytest.mark.parametrize("line", list(dict.fromkeys(commands_in_pages())))
+def test_a_command_in_the_documentation_is_one_that_harness_accepts(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("line", list(dict.fromkeys(examples_in_help(typer.main.get_command(app)))))
+def test_an_example_of_the_help_is_one_that_harness_accepts(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("line", ["harness run --epochs 3", "harness tabels", "harness show", "harness ls everything"])
+def test_a_wrong_command_would_be_noticed(line: str) -> None:
+    with pytest.raises((AssertionError, TyperException)):
+        parse(line)
+
+
+def test_the_tour_of_the_readme_has_ten_commands() -> None:
+    tour = (ROOT / "README.md").read_text().partition("## A tour in ten commands")[2].partition("## ")[0]
+    assert len(re.findall(r"^harness ", tour, re.MULTILINE)) == 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_relative_link_leads_to_a_file(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+    relative = [link.partition("#")[0] for link in links if not re.match(r"https?:|#", link)]
+    assert [link for link in relative if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "code"), list(blocks("python")), ids=lambda value: getattr(value, "name", ""))
+def test_python_in_the_documentation_compiles(page: Path, code: str) -> None:
+    compile(code, str(page), "exec")
+
+
+def test_the_datasets_page_has_the_counts_of_the_files() -> None:
+    text = (ROOT / "docs" / "datasets.md").read_text()
+    for name in config.names("datasets"):
+        one = config.dataset(name)
+        counts = f"| {one.train_classes:,} / {one.test_classes:,} | {one.train_images:,} / {one.test_images:,} |"
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| `{name}`"))
+        assert counts in row
+
+
+def test_the_guide_names_every_protocol_and_every_loss() -> None:
+    protocols, described = (ROOT / "docs" / "protocols.md").read_text(), (ROOT / "docs" / "losses.md").read_text()
+    assert [name for name in config.names("protocols") if f"| `{name}` |" not in protocols] == []
+    own = set(losses.names()) - set(losses.plugins())
+    assert [name for name in sorted(own) if f"`{name}`" not in described] == []
+
+
+def module(name: str) -> ModuleType:
+    """A script of docs/, which is not a package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    return module("generate")
+
+
+def test_there_is_a_page_for_every_loss_protocol_dataset_and_command(generate: ModuleType) -> None:
+    pages = generate.pages()
+    assert {f"losses/{name}" for name in losses.names()} <= set(pages)
+    assert {f"protocols/{name}" for name in config.names("protocols")} <= set(pages)
+    assert {f"datasets/{name}" for name in config.names("datasets")} <= set(pages)
+    assert {"commands/harness-run", "commands/harness-data-cache-rm", "settings", "python"} <= set(pages)
+
+
+def test_the_page_of_a_loss_has_its_formula_knobs_and_ranges(generate: ModuleType) -> None:
+    page = generate.pages()["losses/group"]
+    assert "X(t+1) = Q^-1 [X(t) * (W X(t))]" in page
+    assert "| `group.temperature` | " in page
+    assert "| 1 to 100 (log) |" in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["X * (W X) * Y", "mean of |x|^2 + |y|^2", "w_c^k and w_c^t", "a < b > c, <b>", "[ margin - D ]+ (2.x)", "~ 1 / q"],
+)
+def test_text_of_a_docstring_is_shown_as_it_is(generate: ModuleType, text: str) -> None:
+    (paragraph,) = (
+        token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(generate.escape(text)) if token.children
+    )
+    assert "".join(child.content for child in paragraph.children or ()) == text
+
+
+def test_a_formula_ends_with_its_sentence_and_the_rest_is_prose(generate: ModuleType) -> None:
+    docstring = "What it is.\n\nL = a * b,\nS = c. The paper sums; `k` is 2.\n\n- one\n  item\n- two"
+    assert generate.prose(docstring).split("\n\n") == [
+        "What it is.",
+        generate.block("text", "L = a * b,\nS = c."),
+        "The paper sums; `k` is 2.",
+        "- one item\n- two",
+    ]
+
+
+def test_a_signature_is_shown_as_it_is_written(generate: ModuleType) -> None:
+    def load(self: object, folder: "Path | str" = "results", *, seeds: int = 1) -> "list[str]": ...
+
+    assert generate.arguments(load) == "(folder: Path | str = 'results', *, seeds: int = 1) -> list[str]"
+
+
+@pytest.mark.parametrize("name", ["packages", "walk"])
+def test_the_pictures_are_those_that_draw_py_draws(name: str) -> None:
+    assert (ROOT / "docs" / "pictures" / f"{name}.svg").read_text() == module("draw").PICTURES[name]()

@@ -1,0 +1,173 @@
+"""The storage: whole files, names, locks and heartbeats, in a folder and in an object store."""
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+from filelock import FileLock, Timeout
+from fsspec.implementations.memory import MemoryFileSystem
+
+from harness import storage as names
+from harness.spec import UserError
+from harness.storage import Storage
+
+
+@pytest.fixture
+def memory() -> Iterator[Storage]:
+    """An object store: it has no folders of its own, no locks and no partial files."""
+    MemoryFileSystem.store.clear()
+    yield Storage("memory://bucket/harness")
+    MemoryFileSystem.store.clear()
+
+
+@pytest.fixture(params=["folder", "object store"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, memory: Storage) -> Storage:
+    return memory if request.param == "object store" else Storage(str(tmp_path / "storage"))
+
+
+def test_what_is_written_is_read_back_and_the_last_write_counts(storage: Storage) -> None:
+    storage.prepare()
+    assert storage.read("weights/a.safetensors") is None
+    for content in (b"one", b"", b"three"):
+        storage.write("weights/a.safetensors", content)
+        assert storage.read("weights/a.safetensors") == content
+    assert storage.exists("weights/a.safetensors")
+    assert not storage.exists("weights/b.safetensors")
+
+
+def test_names_are_those_of_a_folder_in_order_also_after_a_change(storage: Storage) -> None:
+    assert storage.names("plans") == []
+    for name in ("plans/b.json", "plans/a.json", "running/c.json", "plans/a.json"):
+        storage.write_json(name, {})
+    assert storage.names("plans") == ["plans/a.json", "plans/b.json"]
+    storage.remove("plans/a.json")
+    storage.remove("plans/a.json")  # removing a missing file is no error
+    assert storage.names("plans") == ["plans/b.json"]
+    storage.remove_folder("plans")
+    storage.remove_folder("plans")
+    assert storage.names("plans") == []
+    assert storage.names("running") == ["running/c.json"]
+
+
+def test_preparing_leaves_nothing_behind(storage: Storage) -> None:
+    storage.prepare()
+    assert not [path for path in storage.files.find(storage.root) if "probe" in path]
+
+
+def test_json_that_is_damaged_or_no_object_reads_as_none(storage: Storage) -> None:
+    storage.write_json("running/a.json", {"epoch": 3})
+    assert storage.read_json("running/a.json") == {"epoch": 3}
+    for content in (b"", b"{", b"[1]", b"\xff"):
+        storage.write("running/a.json", content)
+        assert storage.read_json("running/a.json") is None
+
+
+def test_an_artifact_is_read_only_if_it_is_the_one_the_result_was_made_with(storage: Storage) -> None:
+    storage.write("embeddings/a", b"vectors")
+    entry = names.artifact("embeddings/a", b"vectors")
+    assert storage.read_artifact(entry) == b"vectors"
+    storage.write("embeddings/a", b"others")
+    assert storage.read_artifact(entry) is None
+    storage.remove("embeddings/a")
+    assert storage.read_artifact(entry) is None
+    assert storage.read_artifact({}) is None
+
+
+def test_an_object_store_has_no_locks_so_two_may_enter(memory: Storage) -> None:
+    with memory.lock("pretrained/a"), memory.lock("pretrained/a"):
+        memory.write("pretrained/a", b"x")
+    assert memory.names("pretrained") == ["pretrained/a"]
+
+
+def test_a_folder_lets_one_at_a_time_in(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    with storage.lock("pretrained/a"), pytest.raises(Timeout):
+        FileLock(tmp_path / "pretrained" / "a.lock").acquire(timeout=0)
+    FileLock(tmp_path / "pretrained" / "a.lock").acquire(timeout=0).lock.release()
+
+
+def test_a_lock_that_another_thread_closes_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is torn down closes its generators from another thread."""
+    locks: list[FileLock] = []  # new versions of filelock release a lock that nobody refers to
+
+    def referred_to(*arguments: Any, **options: Any) -> FileLock:
+        locks.append(FileLock(*arguments, **options))
+        return locks[-1]
+
+    monkeypatch.setattr(filelock, "FileLock", referred_to)
+
+    def hold() -> Iterator[None]:
+        with Storage(str(tmp_path)).lock("a"):
+            yield
+
+    holding = hold()
+    next(holding)
+    closing = threading.Thread(target=holding.close)  # type: ignore[attr-defined]
+    closing.start()
+    closing.join()
+    FileLock(tmp_path / "a.lock").acquire(timeout=0).lock.release()
+
+
+def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("checkpoints/a.pt", b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        storage.write("checkpoints/a.pt", b"new")
+    assert storage.read("checkpoints/a.pt") == b"old"
+    assert os.listdir(tmp_path / "checkpoints") == ["a.pt"]
+
+
+def test_what_a_killed_writer_left_is_listed_apart(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("checkpoints/a.pt", b"whole")
+    (tmp_path / "checkpoints" / "b.pt.1f2e.part").write_bytes(b"half")
+    assert storage.names("checkpoints") == ["checkpoints/a.pt"]
+    assert storage.names("checkpoints", parts=True) == ["checkpoints/b.pt.1f2e.part"]
+
+
+def test_a_storage_that_does_not_work_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--storage nosuch://x: Protocol not known: nosuch"):
+        Storage("nosuch://x")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=f"^cannot write to --storage {tmp_path}/file/below: "):
+        Storage(str(tmp_path / "file" / "below")).prepare()
+
+
+def test_a_process_is_alive_until_it_ends_and_on_another_node_for_all_we_know() -> None:
+    here = {"node": platform.node()}
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert names.alive({**here, "pid": os.getpid()})
+    assert not names.alive({**here, "pid": ended.pid})
+    assert names.alive({"node": "another", "pid": ended.pid})
+
+
+def test_a_folder_that_somebody_still_writes_to_may_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that Ctrl-C is stopping: sweeping up behind it must not turn an interruption into a crash."""
+    storage = Storage(str(tmp_path))
+    storage.write("tune/a/state", b"x")
+
+    def refilled(*_: object, **__: object) -> None:
+        raise OSError(39, "Directory not empty")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(storage.files), "rm", refilled)
+        storage.remove_folder("tune")
+    assert (tmp_path / "tune" / "a" / "state").exists()
+    storage.remove_folder("tune")
+    assert not (tmp_path / "tune").exists()
+    storage.remove_folder("tune")  # nothing there is nothing to do
