@@ -46,7 +46,7 @@ class Request:
     executor: ExecutorName = "ray"
     address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
     cpus_per_trial: float = 1.0
-    gpus_per_trial: float | None = None  # None: one where there are any
+    gpus_per_trial: float | None = None  # None: 1 if there are any
     max_failures: int = 3  # restarts of a trial whose process or node died
     storage: str | None = None  # None: artifacts/ in `results`
     results: str | Path = "results"

@@ -67,7 +67,7 @@ def report(
     exit_on_problems(problems)
 
 
-def draw(results: list[Result], asked: "Asked") -> Iterator["Picture | Lacking"]:
+def draw(results: list[Result], needs: "Asked") -> Iterator["Picture | Lacking"]:
     """Every figure of every dataset, protocol and backbone, or why it is none."""
     from harness.figures import registry as figures
     from harness.report.page import Lacking, Picture
@@ -76,7 +76,7 @@ def draw(results: list[Result], asked: "Asked") -> Iterator["Picture | Lacking"]
         for name in figures.FIGURES:
             for group in figures.groups(results):
                 try:
-                    for file in figures.draw(name, group, asked, Path(folder), ["png"]):
+                    for file in figures.draw(name, group, needs, Path(folder), ["png"]):
                         what = file.stem.removesuffix(f"-{group.slug}").removeprefix(name).strip("-")
                         parts = (group.dataset, group.protocol, group.backbone, what)
                         yield Picture(name, " · ".join(filter(None, parts)), file.read_bytes())

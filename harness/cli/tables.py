@@ -81,7 +81,7 @@ def tables(
     if not selected and nmi_recipe:
         raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
     kinds = build.KINDS if table == "all" else (table,)
-    built = [one for kind in kinds for one in build.build(selected, kind, published, columns)]
+    built = [made for kind in kinds for made in build.build(selected, kind, published, columns)]
     if not built:
         exit_on_problems(problems)
         raise UserError(

@@ -50,7 +50,7 @@ class Cluster:
 
     address: str | None = None  # None: a Ray of our own on this machine
     cpus_per_trial: float = 1.0
-    gpus_per_trial: float | None = None  # None: one where there are any
+    gpus_per_trial: float | None = None  # None: 1 if there are any
     max_failures: int = 3  # how often a trial whose process or node died is started again
     scheduler: Scheduler = "none"
     select: str = "R@1"  # what the scheduler compares search trials by
@@ -87,19 +87,19 @@ class Cluster:
             ray.shutdown()
 
     def resources(self) -> dict[str, float]:
-        """What a trial asks for; a UserError where no node will ever have it."""
+        """What a trial needs; a UserError where no node will ever have it."""
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = self.gpus_per_trial
         if gpus is None:
             gpus = 1.0 if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
-        asked = {"CPU": self.cpus_per_trial, "GPU": gpus}
-        if not any(all(node.get(kind, 0) >= amount for kind, amount in asked.items()) for node in nodes):
-            there = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        needed = {"CPU": self.cpus_per_trial, "GPU": gpus}
+        if not any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in nodes):
+            sizes = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise UserError(
-                f"a trial asks for {asked['CPU']:g} CPUs and {gpus:g} GPUs (--cpus-per-trial, --gpus-per-trial) on one "
-                f"node, and no node has them: {there}"
+                f"--cpus-per-trial {needed['CPU']:g}, --gpus-per-trial {gpus:g}: no node has as many; the nodes have "
+                f"{sizes}"
             )
-        return asked
+        return needed
 
     def execute(self, jobs: Sequence[Job], listener: Listener) -> None:
         """Run the jobs, as many at once as the resources allow.
@@ -117,7 +117,7 @@ class Cluster:
         )
 
     def run(self, jobs: Sequence[Job], listener: Listener) -> list[Job]:
-        """One run of Tune. Returns the jobs that have not ended, where it fell because a node ran low on memory."""
+        """One run of Tune. Returns the jobs that have not ended if it failed because a node ran low on memory."""
         resources = self.resources()
         storage = Storage(jobs[0].storage)
         threads = max(1, math.floor(self.cpus_per_trial))
@@ -166,7 +166,7 @@ class Cluster:
 
 
 def check_address(address: str) -> None:
-    """Ray waits for minutes where nobody answers; we ask first."""
+    """A UserError where nothing listens at an address: Ray would wait for minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")

@@ -41,11 +41,11 @@ class TuneListener(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
         """Its process or node died once too often."""
-        story = "".join(Path(trial.error_file).read_text().splitlines(keepends=True)[-40:]) if trial.error_file else ""
+        lines = Path(trial.error_file).read_text().splitlines(keepends=True) if trial.error_file else []
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]
-        sign = Storage(job.storage).read_json(heartbeat_file(job.trial.id)) or {}
-        self.pass_on(trial, Failure(job.trial, error, story, sign.get("log", "")))
+        last = Storage(job.storage).read_json(heartbeat_file(job.trial.id)) or {}
+        self.pass_on(trial, Failure(job.trial, error, "".join(lines[-40:]), last.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:
         ours = self.jobs[name_of(trial)].trial

@@ -65,12 +65,12 @@ class Run:
             announcement.sweep(self.storage)
             name = announcement.write(self.storage, [*pending, *following], unnamed)
             try:
-                self.executor([self.job(trial) for trial in pending], self.tell)
+                self.executor([self.job(trial) for trial in pending], self.notify)
             finally:
                 self.storage.remove(name)
         return self.account.stored(trials)
 
-    def tell(self, trial: Trial, event: Event) -> None:
+    def notify(self, trial: Trial, event: Event) -> None:
         listeners: Sequence[Listener] = (self.recorder, self.display.show, *self.listeners, stop_on_full_disk)
         for listener in listeners:
             listener(trial, event)

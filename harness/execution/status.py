@@ -28,7 +28,7 @@ def describe(store: Store, storage: Storage) -> str:
     failures = [failure for failure in map(_read, sorted(store.root.glob("failures/*/*/*.json"))) if failure]
     lines = [summary(len(results), heartbeats, len(failures), plans, waiting(plans, heartbeats, store.root))]
     lines += [f"  {line}" for line in best_scores(results)]
-    lines += [f"  {beat.name}  {where(beat)}" for beat in heartbeats]
+    lines += [f"  {beat.name}  {position_of(beat)}" for beat in heartbeats]
     for failure in failures:
         lines.append(f"  {failure['name']}  failed: {failure['error']}")
         lines.append(f"    {failure['log'] or 'its worker left no log'}")
@@ -76,7 +76,7 @@ def best_scores(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def where(beat: Heartbeat) -> str:
+def position_of(beat: Heartbeat) -> str:
     if beat.lost:
         return f"no sign of life for {timedelta(seconds=round(beat.silence))}; log on {beat.node}: {beat.log}"
     if beat.progress is None:
