@@ -25,25 +25,28 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from harness import config, plan
-from harness.execution import local, ray_cluster
+from harness import plan, request
+from harness.execution import local
+from harness.execution.account import Account
 from harness.execution.display import Display
+from harness.execution.ray_cluster import Cluster
 from harness.execution.run import Run
+from harness.request import Request
 from harness.spec import Event, Experiment, Job, Progress, Result, Trial
 from harness.storage import Storage
 from harness.store import Store
 
-TINY = {"backbone": "test_efficientnet", "weights": "none", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
+TINY = {"backbone": "test_efficientnet", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
 
 
 def experiment(seeds: int, **settings: object) -> Experiment:
-    return Experiment(
-        config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), seeds=seeds, settings=settings
-    )
+    """Seeds of the triplet loss on emoji, as `harness run` names them."""
+    weights = "none" if "backbone" in settings else None
+    return request.experiment(Request(losses="triplet", seeds=seeds, weights=weights, set=settings))
 
 
-def jobs(asked: Experiment, storage: str, threads: int | None = None) -> list[Job]:
-    return [Job(trial, asked.dataset, storage, threads=threads) for trial in plan.final(asked, {})]
+def jobs(planned: Experiment, storage: str, threads: int | None = None) -> list[Job]:
+    return [Job(trial, planned.dataset, storage, threads=threads) for trial in plan.final(planned, {})]
 
 
 def timed(work: Callable[[], None]) -> float:
@@ -53,16 +56,16 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def throughput(trials: int, epochs: int) -> None:
-    asked = experiment(trials, **{**TINY, "epochs": epochs})
+    planned = experiment(trials, **{**TINY, "epochs": epochs})
     seconds = {}
     for threads in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
-            todo = jobs(asked, folder, threads)
+            todo = jobs(planned, folder, threads)
             seconds[threads] = timed(lambda todo=todo: local.execute(todo, lambda trial, event: None))
             print(f"    one process, {threads} thread(s): {seconds[threads]:.0f} s", flush=True)
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, ray_cluster.Cluster().connected(Storage(folder), print) as cluster:
-        parallel = timed(lambda: cluster.execute(jobs(asked, folder), lambda trial, event: None))
+    with tempfile.TemporaryDirectory() as folder, Cluster().connected(Storage(folder), print) as cluster:
+        parallel = timed(lambda: cluster.execute(jobs(planned, folder), lambda trial, event: None))
     print(f"    two workers, 1 thread each: {parallel:.0f} s")
     print(
         f"(a) Ray against one process with 1 thread: {seconds[1] / parallel:.2f}x; with 2: {seconds[2] / parallel:.2f}x"
@@ -71,11 +74,11 @@ def throughput(trials: int, epochs: int) -> None:
 
 FRESH = """
 import time; begun = time.perf_counter()
-from harness import config, plan
+from harness import plan, request
 from harness.training import trial as train
-from harness.spec import Experiment, Job
-asked = Experiment(config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), settings={settings})
-job = Job(plan.final(asked, {{}})[0], asked.dataset, {folder!r}, threads=1)
+from harness.spec import Job
+planned = request.experiment(request.Request(losses="triplet", weights="none", set={settings}))
+job = Job(plan.final(planned, {{}})[0], planned.dataset, {folder!r}, threads=1)
 next(train.events(job))
 print(time.perf_counter() - begun)
 """
@@ -93,13 +96,13 @@ def start_up(trials: int) -> None:
             begun = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
             fresh.append(time.perf_counter() - begun)
-    asked = experiment(trials + 1, **settings)
+    planned = experiment(trials + 1, **settings)
     torch.set_num_threads(1)
     from harness.training import trial as train
 
     with tempfile.TemporaryDirectory() as folder:
         reused, steps = [], []
-        for number, job in enumerate(jobs(asked, folder, threads=1)):
+        for number, job in enumerate(jobs(planned, folder, threads=1)):
             begun = time.perf_counter()
             events = train.events(job)
             first = next(events)
@@ -114,11 +117,9 @@ def start_up(trials: int) -> None:
     print(f"(b) start-up of a later trial against a fresh process: {100 * warm / cold:.1f} %")
 
 
-class Idle(ray_cluster.TrialWorker):
-    """A worker whose trials end at once with a made-up result."""
-
-    def events_of(self, job: Job) -> Iterator[Event]:
-        return iter([made_up(job.trial)])
+def idle(job: Job) -> Iterator[Event]:
+    """What a worker does here: the trial ends at once with a made-up result."""
+    yield made_up(job.trial)
 
 
 def made_up(trial: Trial) -> Result:
@@ -132,25 +133,23 @@ def made_up(trial: Trial) -> Result:
 def overhead(trials: int) -> None:
     """Trials that do nothing: what is left is dispatching and storing."""
     settings = {"resize": 32, "crop": 32, "fold": "val0"}
-    asked = experiment(trials, **settings)
+    planned = experiment(trials, **settings)
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results"
         ended: list[float] = []
-        with ray_cluster.Cluster().connected(Storage(folder), print) as cluster:
+        with Cluster(events=idle).connected(Storage(folder), print) as cluster:
             store = Store(results)
             store.prepare()
             silent = Console(file=open(os.devnull, "w"))  # noqa: SIM115
-            run = Run(asked, store, Storage(folder), Display(silent, "R@1"))
+            account = Account(planned, store)
 
             def clock(trial: Trial, event: Event) -> None:
-                run.tell(trial, event)
                 ended.append(time.perf_counter())
 
-            todo = [run.job(trial) for trial in plan.final(asked, {})]
+            display = Display(silent, planned.protocol)
+            run = Run(account, Storage(folder), cluster.execute, display, listeners=[clock])
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            worker, ray_cluster.TrialWorker = ray_cluster.TrialWorker, Idle  # type: ignore[misc]
-            cluster.execute(todo, clock)
-            ray_cluster.TrialWorker = worker  # type: ignore[misc]
+            run.finish(account.final or [])
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         rate = (len(ended) - 1) / (ended[-1] - ended[0])  # from the first end: the workers' start is left out
         print(
@@ -170,13 +169,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=14, help="of each, about 1.4 s an epoch on one core")
     parser.add_argument("--later", type=int, default=5, help="later trials for (b)")
     parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
-    asked = parser.parse_args()
-    if asked.later:
-        start_up(asked.later)
-    if asked.noop:
-        overhead(asked.noop)
-    if asked.trials:
-        throughput(asked.trials, asked.epochs)
+    options = parser.parse_args()
+    if options.later:
+        start_up(options.later)
+    if options.noop:
+        overhead(options.noop)
+    if options.trials:
+        throughput(options.trials, options.epochs)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ theirs is another formula (see each loss's docstring) the row says so. Run it al
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,8 +16,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-
-sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # or `import losses` finds this file
 
 import torch
 from pytorch_metric_learning import distances, miners, regularizers

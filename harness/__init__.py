@@ -1,3 +1,152 @@
-"""A benchmark harness that compares metric-learning losses fairly."""
+"""A benchmark harness that compares metric-learning losses fairly. This is its Python interface:
 
+    import harness
+
+    results = harness.load("results")
+    results.frame()
+    print(results.filter(dataset="cub").tables())
+
+What is heavy (torch, ray, pandas) is imported when it is needed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as fields_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.spec import PIXELS, Failure, Purpose, Result, UserError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Failure", "Result", "Results", "UserError", "__version__", "load", "run"]
 __version__ = "0.1.0"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Stored results, to iterate over, to filter, and to see as a frame or as tables."""
+
+    results: tuple[Result, ...]
+    failures: tuple[Failure, ...] = ()  # of run: trials that failed; the next run tries them again
+    problems: tuple[str, ...] = ()  # files of the store that are not results, and why
+    searched: tuple[Result, ...] = field(default=(), repr=False)  # runs on validation classes, for captions
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def filter(
+        self,
+        *,
+        dataset: str | None = None,
+        loss: str | None = None,
+        protocol: str | None = None,
+        backbone: str | None = None,
+        fold: str | None = None,
+        purpose: Purpose | None = None,
+    ) -> "Results":
+        """The results that have these values; the raw-pixel baseline goes with any backbone. An unknown value is a
+        UserError."""
+        wanted = {"dataset": dataset, "loss": loss, "protocol": protocol, "backbone": backbone, "fold": fold}
+        results = list(self.results)
+        for name, value in wanted.items():
+            if value is not None:
+                known = sorted({getattr(result.trial, name) for result in results})
+                if value not in known:
+                    raise unknown(f"{name} with results", value, known)
+                allowed = (value, PIXELS) if name == "backbone" else (value,)
+                results = [result for result in results if getattr(result.trial, name) in allowed]
+        if purpose is not None:
+            results = [result for result in results if result.purpose == purpose]
+        return replace(self, results=tuple(results))
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per metric of a result, with all settings of its trial."""
+        from harness.store import frame
+
+        return frame(self.results)
+
+    def tables(
+        self,
+        kind: Literal["losses", "ensembles", "backbones", "search", "all"] = "losses",
+        format: Literal["markdown", "latex", "html", "json", "csv"] = "markdown",
+        published: Literal["beside", "rows", "none"] = "beside",
+        metrics: Sequence[str] = (),
+    ) -> str:
+        """The tables of `harness tables` as text: of one kind, or of all. `published`: where the paper's numbers
+        stand. `metrics`: the columns; empty for Recall@K and NMI."""
+        from harness.tables import build, render
+
+        if kind not in (*build.KINDS, "all"):
+            raise unknown("kind of table", kind, (*build.KINDS, "all"))
+        if format not in (*render.ENDINGS, "json", "csv"):
+            raise unknown("format", format, (*render.ENDINGS, "json", "csv"))
+        if format == "csv":
+            return render.csv(build.final(self.results), metrics, published=published != "none")
+        kinds = build.KINDS if kind == "all" else (kind,)
+        results = self._with_searches()
+        built = [table for each in kinds for table in build.build(results, each, published, metrics)]
+        texts = render.render(built, format)
+        return "\n".join(text for name, text in texts.items() if name != render.BIBLIOGRAPHY)
+
+    def _with_searches(self) -> list[Result]:
+        """Captions state each loss's budget, whichever results are shown: their searches are added."""
+        groups = {(result.trial.dataset, result.trial.protocol) for result in self.results}
+        ids = {result.id for result in self.results}
+        searches = [
+            result
+            for result in self.searched
+            if result.id not in ids and (result.trial.dataset, result.trial.protocol) in groups
+        ]
+        return [*self.results, *searches]
+
+
+def load(folder: str | Path = "results") -> Results:
+    """The results that are stored in a folder."""
+    from harness.store import Store
+
+    if not (Path(folder) / "runs").is_dir():
+        raise UserError(f"{folder} is not a results folder: it has no runs/")
+    results, problems = Store(Path(folder)).results()
+    return Results(tuple(results), problems=tuple(problems), searched=_on_validation(results))
+
+
+def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = False, **options: Any) -> Results:
+    """Train losses on a dataset and return the final results; stored trials are not run again.
+
+        harness.run(["group", "triplet"], "emoji", trials=8, seeds=3, set={"epochs": 4, "group.anchors": 1})
+
+    The options are those of `harness run`: protocol, weights, data_root, skip_bad_images, trials, seeds, ensemble, set,
+    grid, scheduler, keep_weights, curves, rerun, executor ("ray" or "local"), address, cpus_per_trial, gpus_per_trial,
+    max_failures, storage and results. harness.request.Request has their types and defaults. What cannot be run is a
+    UserError; a trial that fails is in `failures` of the results. `quiet`: show no progress on standard error.
+    """
+    from rich.console import Console
+
+    from harness.execution.account import Account
+    from harness.execution.display import Display
+    from harness.execution.start import start
+    from harness.request import Request, experiment
+    from harness.storage import open_storage
+    from harness.store import Store
+
+    known = [item.name for item in fields_of(Request)]
+    for name in options:
+        if name not in known:
+            raise unknown("option", name, known)
+    request = Request(losses=losses, dataset=dataset, **options)
+    planned = experiment(request)
+    store = Store(Path(request.results).absolute())
+    account = Account(planned, store, rerun=request.rerun)
+    display = Display(Console(stderr=True, quiet=quiet), planned.protocol)
+    outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
+    stored, problems = store.results()
+    return Results(tuple(outcome.results), tuple(outcome.failures), tuple(problems), _on_validation(stored))
+
+
+def _on_validation(results: Sequence[Result]) -> tuple[Result, ...]:
+    return tuple(result for result in results if not result.trial.on_test)

@@ -153,3 +153,10 @@ def alive(process: Mapping[str, Any]) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def open_storage(uri: str | None, default: Path) -> Storage:
+    """What --storage names, or the folder that is the default."""
+    if uri is None:
+        return Storage(str(default.absolute()))
+    return Storage(uri if "://" in uri else str(Path(uri).absolute()))

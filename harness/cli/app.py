@@ -1,21 +1,37 @@
-"""The application the commands register with, and the options and helpers that several of them share."""
+"""The application that commands register with, and the options and helpers that several of them share."""
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from harness import store
-from harness.spec import Result, UserError
+from harness.spec import Result, UserError, unknown
 from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.storage import Storage
 
+
+class Commands(TyperGroup):
+    """A group of commands that says which there are where none or an unknown one is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            raise UserError(f"name a command: {', '.join(self.commands)}. See: {ctx.command_path} --help")
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -24,49 +40,58 @@ app = typer.Typer(
 )
 
 ResultsOption = Annotated[
-    Path, typer.Option("--results", envvar="HARNESS_RESULTS", metavar="DIR", help="The folder results are stored in.")
+    Path,
+    typer.Option(
+        "--results", envvar="HARNESS_RESULTS", metavar="DIR", help="Folder that results are stored in and read from."
+    ),
 ]
 RESULTS = Path("results")
-
 
 StorageOption = Annotated[
     str | None,
     typer.Option(
         "--storage",
         metavar="DIR|URI",
-        help="For checkpoints and embeddings; every node must see it. Default: artifacts/ in --results.",
+        help="Folder or URI for checkpoints, embeddings and weights, e.g. s3://bucket/runs. Every node must see it. "
+        "Default: artifacts/ in --results.",
     ),
 ]
-
 
 DataRootOption = Annotated[
     Path,
     typer.Option(
-        "--data-root", envvar="HARNESS_DATA", metavar="DIR", help="The folder datasets lie in; each has one of its own."
+        "--data-root",
+        envvar="HARNESS_DATA",
+        metavar="DIR",
+        help="Folder that contains the datasets, one subfolder each.",
     ),
 ]
 DATA_ROOT = Path("data")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, or its beginning.")]
+DatasetOption = Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Use only this dataset.")]
+ProtocolOption = Annotated[str | None, typer.Option("--protocol", metavar="NAME", help="Use only this protocol.")]
+BackboneOption = Annotated[str | None, typer.Option("--backbone", metavar="NAME", help="Use only this backbone.")]
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of a stored result, or its first digits.")]
 
 
-def storage_of(uri: str | None, where: Store) -> "Storage":
-    from harness.storage import Storage
+def storage_of(uri: str | None, store: Store) -> "Storage":
+    """What --storage names; artifacts/ of the results where it is not given."""
+    from harness.storage import open_storage
 
-    if uri is None:
-        return Storage(str(where.artifacts.absolute()))
-    return Storage(uri if "://" in uri else str(Path(uri).absolute()))
+    return open_storage(uri, store.artifacts)
 
 
-def read_result(where: Store, id: str) -> Result:
-    file = where.find(id)
+def read_result(results: Store, id: str) -> Result:
+    """The stored result whose id begins so."""
+    file = results.find(id)
     try:
         return store.read(file)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
 
 
-def report(problems: Iterable[str]) -> None:
+def exit_on_problems(problems: Iterable[str]) -> None:
     """Name files that are not results; exit code 1 if there are any."""
     problems = list(problems)
     for problem in problems:

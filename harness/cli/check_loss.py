@@ -1,4 +1,4 @@
-"""`harness check-loss`: the contract of losses, on anybody's."""
+"""`harness check-loss`: the checks of every loss, run on anybody's."""
 
 from typing import Annotated
 
@@ -10,9 +10,11 @@ from harness.cli.app import app
 
 @app.command("check-loss", epilog="Example: harness check-loss ./mine.py:MyLoss")
 def check_loss(
-    name: Annotated[str, typer.Argument(metavar="LOSS", help="As --losses of run takes it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="LOSS", help="A loss as `harness run --losses` takes it, e.g. ./mine.py:MyLoss.")
+    ],
 ) -> None:
-    """Run the checks that every loss of this package passes; exit 1 if one fails."""
+    """Run the checks that every loss of this package passes on a loss; exit with 1 if one fails."""
     spec = config.loss(name)
     import torch
 
@@ -20,17 +22,17 @@ def check_loss(
     from losses.contract import CHECKS
 
     torch.set_num_threads(1)  # tiny tensors
-    found = losses.get(spec.name, spec.source)
+    loss = losses.get(spec.name, spec.source)
     failed = 0
     for promise, check in CHECKS.items():
         try:
-            check(found)
+            check(loss)
             print(f"ok      {promise}", flush=True)
         except (Exception, SystemExit) as error:  # whatever breaks is an answer
             failed += 1
-            story = " ".join(str(error).split()) or type(error).__name__
+            message = " ".join(str(error).split()) or type(error).__name__
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            print(f"FAILED  {promise}: {kind}{story[:200]}", flush=True)
+            print(f"FAILED  {promise}: {kind}{message[:200]}", flush=True)
     if failed:
         print(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)

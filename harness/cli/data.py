@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from harness import config
-from harness.cli.app import DATA_ROOT, DataRootOption, app, report
+from harness.cli.app import DATA_ROOT, Commands, DataRootOption, app, exit_on_problems
 from harness.spec import UserError
 
-data = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, download and cache datasets.")
-cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The decoded images that trials share.")
+data = typer.Typer(cls=Commands, rich_markup_mode=None, help="Check, download and cache datasets.")
+cache = typer.Typer(cls=Commands, rich_markup_mode=None, help="The decoded images that trials share.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub")
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
 
@@ -61,7 +61,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
             f"{len(bad)} of {len(found.paths)} images cannot be read; {again}, or run with --skip-bad-images"
         )
     problems += [f"{problem}; {again}" for problem in listing.miscounts(dataset, found)]
-    report(problems)
+    exit_on_problems(problems)
 
 
 @data.command(epilog="Example: harness data download cub --data-root ~/datasets")

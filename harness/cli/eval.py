@@ -1,79 +1,39 @@
-"""`harness eval` and `harness embed`: what is made of the embeddings and weights that a run has kept."""
+"""`harness eval`: measure stored runs again from their embeddings."""
 
-import json
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness import config
-from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
-from harness.spec import UserError
+from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.spec import unknown
 from harness.store import Store
-
-
-class NMI(StrEnum):
-    ours = "ours"
-    faiss = "faiss"
-    sklearn = "sklearn"
 
 
 @app.command("eval", epilog="Example: harness eval 1f2e3d --nmi-recipe sklearn")
 def evaluate_again(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Stored final runs: ids, or their beginnings.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of stored final runs, or their first digits.")],
     nmi_recipe: Annotated[
-        NMI, typer.Option(help="ours; faiss: random start, 20 iterations; sklearn: scikit-learn's KMeans.")
-    ] = NMI.ours,
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How to cluster for NMI: ours (k-means++ start), faiss (random start, 20 iterations) or sklearn "
+            "(scikit-learn's KMeans).",
+        ),
+    ] = "ours",
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Measure stored runs again from their embeddings, to compare with numbers made otherwise; stored beside them."""
-    where = Store(results.absolute())
-    chosen = [read_result(where, id) for id in ids]
+    """Measure stored runs again from their embeddings, with another NMI recipe; stored as separate records."""
+    store = Store(results.absolute())
+    runs = [read_result(store, id) for id in ids]
     from harness.evaluation import ensembles
+    from harness.evaluation.clustering import RECIPES
 
-    for one in chosen:
-        again = ensembles.measure_again(one, nmi_recipe.value, storage_of(storage, where))
-        where.put(again, replace=True)
-        shown = "  ".join(f"{name} {100 * value:.2f}" for name, value in again.metrics.items())
-        print(f"{again.id}  {one.trial.name}  {shown}")
-        print(f"NMI: {again.conventions['NMI']}")
-
-
-@app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy")
-def embed(
-    id: IdArgument,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Image files.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .npy or .csv file. Default: CSV on the screen.")
-    ] = None,
-    storage: StorageOption = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Embed images with the trained network of a stored final run, whose weights were kept."""
-    where = Store(results.absolute())
-    if out is not None and out.suffix not in (".npy", ".csv"):
-        raise UserError(f"--out {out}: allowed is a .npy or a .csv file")
-    result = read_result(where, id)
-    from harness.training import inference
-
-    dataset = result.trial.dataset
-    embedded = dataset in config.names("datasets") and config.dataset(dataset).layout == "embedded"
-    found = inference.embed_files(result, images, storage_of(storage, where), embedded=embedded)
-    text = "".join(
-        f"{json.dumps(str(file))},{','.join(f'{value:.7g}' for value in row)}\n"
-        for file, row in zip(images, found.tolist(), strict=True)
-    )
-    if out is None:
-        print(text, end="")
-        return
-    try:
-        if out.suffix == ".npy":
-            import numpy as np
-
-            np.save(out, found.numpy())
-        else:
-            out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
+    if nmi_recipe not in RECIPES:
+        raise unknown("NMI recipe", nmi_recipe, RECIPES)
+    for run in runs:
+        measured = ensembles.measure_again(run, nmi_recipe, storage_of(storage, store))
+        store.put(measured, replace=True)
+        metrics = "  ".join(f"{name} {100 * value:.2f}" for name, value in measured.metrics.items())
+        print(f"{measured.id}  {run.trial.name}  {metrics}")
+        print(f"NMI: {measured.conventions['NMI']}")

@@ -9,7 +9,21 @@ from typer.exceptions import TyperException
 import harness
 
 # importing them registers their commands
-from harness.cli import check_loss, data, eval, figures, report, run, tables  # noqa: F401
+from harness.cli import (  # noqa: F401
+    check_loss,
+    data,
+    embed,
+    eval,
+    figures,
+    import_,
+    ls,
+    report,
+    rm,
+    run,
+    show,
+    status,
+    tables,
+)
 from harness.cli.app import app
 from harness.spec import UserError, unknown
 
@@ -36,19 +50,14 @@ def complain(message: str) -> int:
 
 def explain(error: TyperException) -> str:
     """A parser's complaint in one line, with what is allowed and where help is."""
-    context = getattr(error, "ctx", None)
-    if context is not None and type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
-        return f"name a command: {', '.join(context.command.commands)}. See: {context.command_path} --help"
     message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
     if context is None:
         return message
-    option = getattr(error, "option_name", None)
+    wrong_option = getattr(error, "option_name", None)  # of an option that does not exist, or lacks its value
     options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-    commands = list(getattr(context.command, "commands", ()))
-    if option is not None and option not in options:
-        return str(unknown("option", option, [*options, "--help"]))
-    if message.startswith("No such command"):
-        return str(unknown("command", message.split("'")[1], commands))
+    if wrong_option is not None and wrong_option not in options:
+        return str(unknown("option", wrong_option, [*options, "--help"]))
     return f"{message.rstrip('.')}. See: {context.command_path} --help"
 
 

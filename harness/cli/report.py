@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, StorageOption, app, storage_of
-from harness.cli.app import report as tell
-from harness.cli.figures import asking
+from harness.cli.app import (
+    DATA_ROOT,
+    RESULTS,
+    BackboneOption,
+    DataRootOption,
+    DatasetOption,
+    ProtocolOption,
+    ResultsOption,
+    StorageOption,
+    app,
+    exit_on_problems,
+    storage_of,
+)
+from harness.cli.figures import CacheBar
 from harness.spec import Result, UserError
 from harness.store import Store
 
@@ -21,30 +32,31 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: harness report --dataset emoji --out report.html")
 def report(
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: report.html in --results.")
+        Path | None, typer.Option(metavar="FILE", help="File to write. Default: report.html in --results.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only this dataset.")] = None,
-    protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Only this protocol.")] = None,
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this backbone.")] = None,
+    dataset: DatasetOption = None,
+    protocol: ProtocolOption = None,
+    backbone: BackboneOption = None,
     data_root: DataRootOption = DATA_ROOT,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Write tables, figures, runs and provenance into one HTML file that needs no network; print its path."""
-    from harness.report import page as report
+    from harness.figures.registry import Asked
+    from harness.report import page
     from harness.tables import build as tables
 
-    where = Store(results.absolute())
-    found, problems = where.results()
-    chosen = tables.select(found, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not chosen:
-        tell(problems)
+    store = Store(results.absolute())
+    stored, problems = store.results()
+    selected = tables.select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    if not selected:
+        exit_on_problems(problems)
         raise UserError(f"no results in {results}; make some with: harness run")
-    with asking(storage_of(storage, where), data_root) as asked:
-        drawn = list(draw(chosen, asked))
-    pictures = [one for one in drawn if isinstance(one, report.Picture)]
-    lacking = [one for one in drawn if isinstance(one, report.Lacking)]
-    text = report.build(chosen, pictures, lacking)
+    with CacheBar() as cache_bar:
+        drawn = list(draw(selected, Asked(storage_of(storage, store), data_root, report=cache_bar.update)))
+    pictures = [item for item in drawn if isinstance(item, page.Picture)]
+    lacking = [item for item in drawn if isinstance(item, page.Lacking)]
+    text = page.build(selected, pictures, lacking)
     file = out or results / "report.html"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +64,7 @@ def report(
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror or error}") from None
     print(file)
-    tell(problems)
+    exit_on_problems(problems)
 
 
 def draw(results: list[Result], asked: "Asked") -> Iterator["Picture | Lacking"]:

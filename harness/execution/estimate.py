@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from harness.data import loading
-from harness.spec import Dataset, Experiment, Job, Trial
+from harness.execution.account import Account
+from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
 from harness.storage import Storage
 from harness.training import trial as train
 from harness.training.loop import Checkpoint, feed, fit
@@ -19,36 +20,63 @@ from harness.training.loop import Checkpoint, feed, fit
 RESULT_BYTES = 6_000  # a stored result, roughly
 
 
-def describe(trials: Sequence[Trial], experiment: Experiment) -> str:
-    """One line: time and disk for these trials of an experiment."""
+def describe(trials: Sequence[Trial], account: Account) -> str:
+    """One line: time and disk for these trials of a run."""
     if not trials:
         return "nothing to run"
-    dataset, sources = experiment.dataset, {loss.name: loss.source for loss in experiment.losses}
-    seconds, disk, pretrained, weights = 0.0, 0.0, {}, {}
     costs: dict[tuple, Cost] = {}
+    shared: dict[str, tuple[float, float]] = {}  # seconds and bytes that several trials share
+    seconds = disk = 0.0
     for trial in trials:
         # the network decides what an image costs; losses differ by little
-        key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.loss == "none")
+        key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline)
         if key not in costs:
-            source, file = sources.get(trial.loss, ""), experiment.weights_file
-            costs[key] = probe(Job(trial, dataset, "", source=source, weights_file=file))
-        cost = costs[key]
-        train_images = dataset.train_images * (1 if trial.fold == "test" else 0.75)
-        test_images = dataset.test_images if trial.fold == "test" else dataset.train_images * 0.25
-        seconds += trial.epochs * train_images * cost.train + test_images * cost.evaluate
-        if experiment.curves and trial.fold == "test":
-            seconds += trial.epochs * (train_images + test_images) * cost.evaluate
+            costs[key] = probe(job_of(trial, account))
+        seconds += seconds_of(trial, account, costs[key])
         disk += RESULT_BYTES
-        if trial.loss != "none" and trial.fold == "test":
-            disk += 4 * cost.dim * dataset.test_images  # its embeddings
-            which = trial.id if experiment.keep_weights == "all" else trial.loss
-            weights[which] = 0 if experiment.keep_weights == "none" else 4 * cost.parameters
-        if trial.pretrain_epochs and trial.loss != "none":
-            once = trial.pretrain_epochs * train_images * cost.train
-            pretrained[train.pretraining_key(trial)] = (once, 4 * cost.parameters)
-    seconds += sum(once for once, _ in pretrained.values())
-    disk += sum(size for _, size in pretrained.values()) + sum(weights.values())
+        if trial.is_final:
+            disk += 4 * costs[key].dim * account.experiment.dataset.test_images  # its embeddings
+        shared |= shared_by(trial, account, costs[key])
+    seconds += sum(once for once, _ in shared.values())
+    disk += sum(size for _, size in shared.values())
     return f"about {timedelta(seconds=round(seconds))} one after another on this machine, {disk / 1e6:.1f} MB of disk"
+
+
+def job_of(trial: Trial, account: Account) -> Job:
+    experiment = account.experiment
+    source = account.sources.get(trial.loss, "")
+    return Job(trial, experiment.dataset, "", source=source, weights_file=experiment.weights_file)
+
+
+def images_of(trial: Trial, dataset: Dataset) -> tuple[float, float]:
+    """How many images a trial trains on, and how many it is evaluated on."""
+    if trial.on_test:
+        return dataset.train_images, dataset.test_images
+    held_out = dataset.train_images / VALIDATION_FOLDS
+    return dataset.train_images - held_out, held_out
+
+
+def seconds_of(trial: Trial, account: Account, cost: "Cost") -> float:
+    """Training and evaluation, also those after each epoch; without pre-training."""
+    training, test = images_of(trial, account.experiment.dataset)
+    evaluated_per_epoch = 0.0
+    if account.draws_curves(trial):
+        evaluated_per_epoch = training + test
+    elif account.is_watched(trial) or trial.checkpoint != "last":
+        evaluated_per_epoch = test
+    return trial.epochs * (training * cost.train + evaluated_per_epoch * cost.evaluate) + test * cost.evaluate
+
+
+def shared_by(trial: Trial, account: Account, cost: "Cost") -> dict[str, tuple[float, float]]:
+    """What a trial shares with others, by a key: seconds and bytes of pre-training, bytes of the weights that stay."""
+    shared: dict[str, tuple[float, float]] = {}
+    size, keep = 4 * cost.parameters, account.experiment.keep_weights
+    if trial.is_final and keep != "none":
+        shared[f"weights {trial.id if keep == 'all' else trial.loss}"] = (0.0, size)
+    if trial.pretrain_epochs and not trial.is_baseline:
+        training, _ = images_of(trial, account.experiment.dataset)
+        shared[f"pre-training {train.pretraining_key(trial)}"] = (trial.pretrain_epochs * training * cost.train, size)
+    return shared
 
 
 @dataclass(frozen=True)

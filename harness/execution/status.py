@@ -2,79 +2,99 @@
 
 import json
 import time
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.spec import UserError
-from harness.storage import Storage, alive
+from harness import config
+from harness.analysis.results import group_by
+from harness.execution import announcement, heartbeat
+from harness.execution.announcement import Announcement
+from harness.execution.heartbeat import Heartbeat
+from harness.execution.text import BestScores, position
+from harness.spec import Result, UserError
+from harness.storage import Storage
 from harness.store import Store
-
-SILENCE = 300  # seconds without a sign of life before a trial is doubted
 
 
 def describe(store: Store, storage: Storage) -> str:
     """Lines for a person."""
-    results = [one for one in store.results()[0] if not one.recipe]
     try:
-        signs = [sign for sign in map(storage.read_json, storage.names("running")) if sign]
-        plans = [plan for plan in map(storage.read_json, storage.names("plans")) if plan and alive(plan)]
+        heartbeats, plans = heartbeat.read(storage), announcement.read(storage)
     except OSError as error:
         raise UserError(f"cannot read --storage {storage.uri}: {error.strerror or error}") from None
+    results = [result for result in store.results()[0] if not result.recipe]
     failures = [failure for failure in map(_read, sorted(store.root.glob("failures/*/*/*.json"))) if failure]
-    ended = {
-        file.stem for folder in ("runs", "stopped", "failures") for file in store.root.glob(f"{folder}/*/*/*.json")
-    }
-    planned = {name for plan in plans for name in plan["trials"]}
-    waiting = {name for name in planned if name.rsplit("-", 1)[-1] not in ended} - {sign["name"] for sign in signs}
-    missed = [sign for sign in signs if lost(sign)]
-    running = len(signs) - len(missed)
-    lines = [f"{len(results)} done, {running} running, {len(waiting)} waiting, {len(failures)} failed"]
-    lines[0] += f", {len(missed)} lost" if missed else ""
-    done = len(planned) - len(waiting) - len(signs)
-    if plans and done > 0:
-        spent = time.time() - min(plan["started"] for plan in plans)
-        lines[0] += f", about {timedelta(seconds=round(spent / done * (len(planned) - done)))} left"
-    best: dict[str, float] = {}
-    for one in results:
-        if one.trial.fold != "test" and one.trial.loss != "none":
-            best[one.trial.loss] = max(one.metrics["R@1"], best.get(one.trial.loss, 0.0))
-    if best:
-        lines.append("  best validation R@1: " + ", ".join(f"{loss} {100 * r:.1f}" for loss, r in sorted(best.items())))
-    lines += [f"  {sign['name']}  {position(sign)}" for sign in sorted(signs, key=lambda sign: str(sign["name"]))]
+    lines = [summary(len(results), heartbeats, len(failures), plans, waiting(plans, heartbeats, store.root))]
+    lines += [f"  {line}" for line in best_scores(results)]
+    lines += [f"  {beat.name}  {where(beat)}" for beat in heartbeats]
     for failure in failures:
         lines.append(f"  {failure['name']}  failed: {failure['error']}")
         lines.append(f"    {failure['log'] or 'its worker left no log'}")
     return "\n".join(lines)
 
 
+def summary(
+    done: int, heartbeats: Sequence[Heartbeat], failed: int, plans: Sequence[Announcement], waiting: int
+) -> str:
+    """One line of counts, and the time left where a driver is at work."""
+    lost = sum(beat.lost for beat in heartbeats)
+    line = f"{done} done, {len(heartbeats) - lost} running, {waiting} waiting, {failed} failed"
+    if lost:
+        line += f", {lost} lost"
+    planned = len({name for plan in plans for name in plan.trials}) + sum(plan.unnamed for plan in plans)
+    ended = planned - waiting - len(heartbeats)
+    if ended > 0:
+        spent = time.time() - min(plan.started for plan in plans)
+        line += f", about {timedelta(seconds=round(spent / ended * (planned - ended)))} left"
+    return line
+
+
+def waiting(plans: Iterable[Announcement], heartbeats: Iterable[Heartbeat], root: Path) -> int:
+    """How many planned trials have neither begun nor ended. A record that is older than the plan is not its end: the
+    trial runs again."""
+    names, unnamed = set(), 0
+    for plan in plans:
+        records = (file for kind in ("runs", "stopped", "failures") for file in root.glob(f"{kind}/*/*/*.json"))
+        ended = {file.stem for file in records if _modified(file) >= plan.started}
+        names |= {name for name in plan.trials if name.rsplit("-", 1)[-1] not in ended}
+        unnamed += plan.unnamed
+    return len(names - {beat.name for beat in heartbeats}) + unnamed
+
+
+def best_scores(results: Sequence[Result]) -> list[str]:
+    """A line for each dataset and protocol that has validation scores, by the metric that the protocol selects by."""
+    lines = []
+    for (dataset, protocol), members in group_by(results, lambda result: (result.trial.dataset, result.trial.protocol)):
+        known = config.protocol(protocol) if protocol in config.names("protocols") else None
+        best = BestScores(known.select if known else "R@1", known.folds if known else 1)
+        for result in members:
+            best.add(result)
+        if best.scores:
+            lines.append(f"{dataset} · {protocol}: {best}")
+    return lines
+
+
+def where(beat: Heartbeat) -> str:
+    if beat.lost:
+        return f"no sign of life for {timedelta(seconds=round(beat.silence))}; log on {beat.node}: {beat.log}"
+    if beat.progress is None:
+        return f"starting on {beat.node}"
+    return f"{position(beat.progress)}  on {beat.node}"
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # removed just now
+        return 0.0
+
+
 def _read(file: Path) -> dict[str, Any] | None:
     """A failure's record; None where it has just been removed or is not one."""
     try:
-        found = json.loads(file.read_text())
-        return found if {"name", "error", "log"} <= set(found) else None
+        record = json.loads(file.read_text())
+        return record if {"name", "error", "log"} <= set(record) else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def lost(sign: dict[str, Any]) -> bool:
-    """Its process is gone, or has said nothing for long."""
-    return not alive(sign) or time.time() - sign["time"] > SILENCE
-
-
-def position(sign: dict[str, Any]) -> str:
-    if lost(sign):
-        ago = timedelta(seconds=round(time.time() - sign["time"]))
-        return f"no sign of life for {ago}; log on {sign['node']}: {sign['log']}"
-    progress = sign["progress"]
-    if progress is None:
-        return f"starting on {sign['node']}"
-    if progress["stage"] == "evaluate":
-        return f"evaluating on {sign['node']}"
-    if progress["stage"] == "images":
-        return f"preparing images {progress['step']}/{progress['steps']} on {sign['node']}"
-    stage = "" if progress["stage"] == "train" else f"{progress['stage']} "
-    return (
-        f"{stage}epoch {progress['epoch']}/{progress['epochs']}  loss {progress['loss']:.3f}  "
-        f"{progress['images_per_second']:.0f} images/s  on {sign['node']}"
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import config, plan
 from harness.analysis import budget
-from harness.execution.run import by_configuration
+from harness.analysis.results import configurations as by_configuration
 from harness.spec import BASELINE, SHARED, Result, Trial, UserError
 from harness.tables import build as tables
 from harness.tables import rows as measured

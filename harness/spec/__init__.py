@@ -1,6 +1,6 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, unknown
+from harness.spec.errors import UserError, is_disk_full, unknown
 from harness.spec.events import Event, Job, Listener, Progress
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
 from harness.spec.field import Field
@@ -53,6 +53,7 @@ __all__ = [
     "check_rules",
     "ensemble_id",
     "has_curves",
+    "is_disk_full",
     "known_metric",
     "metric_order",
     "papers_metrics",

@@ -159,6 +159,7 @@ class Failure:
     error: str
     traceback: str
     log: str = ""
+    disk_full: bool = False
 
     def to_json(self) -> dict[str, Any]:
         names = {"schema": SCHEMA, "id": self.trial.id, "name": self.trial.name}

@@ -20,7 +20,7 @@ from harness.backbones import network
 from harness.data import loading, transforms
 from harness.data.sampler import Balanced, Shuffled
 from harness.evaluation import metrics as evaluate
-from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves
+from harness.spec import Event, Failure, Job, Progress, Result, Trial, has_curves, is_disk_full
 from harness.storage import Storage, artifact
 from harness.training import allocator
 from harness.training.loop import Bench, Checkpoint, Stage, Validate, feed, fit, seed
@@ -85,7 +85,7 @@ def events(job: Job) -> Iterator[Event]:
                 "; give a trial more of the GPU (--gpus-per-trial), a smaller batch (--set classes_per_batch=...) "
                 "or half precision (--set precision=amp)"
             )
-        yield Failure(job.trial, story, traceback.format_exc())
+        yield Failure(job.trial, story, traceback.format_exc(), disk_full=is_disk_full(error))
 
 
 def keep(job: Job, bench: Bench, embedded: Tensor, storage: Storage) -> dict[str, dict[str, str]]:

@@ -74,9 +74,11 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
     assert harness("eval", joined, "--nmi-recipe", "best").code == 2
 
 
-def test_the_option_offers_the_recipes_there_are() -> None:
-    """They are named apart, because the command line must not import torch to list them."""
-    from harness.cli.eval import NMI
+def test_an_unknown_recipe_is_one_line_and_help_names_those_there_are(stored: Path, harness: Harness) -> None:
     from harness.evaluation.clustering import RECIPES
 
-    assert {one.value for one in NMI} == set(RECIPES)
+    said = harness("eval", stored.stem, "--nmi-recipe", "sklaern")
+    assert said.code == 2
+    assert "no NMI recipe named 'sklaern'; did you mean 'sklearn'?" in said.err
+    help = harness("eval", "--help").out
+    assert all(name in help for name in RECIPES)

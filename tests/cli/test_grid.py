@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import config, plan
-from harness.cli.run_output import grid_table
+from harness.cli.run_summary import grid_table
 from harness.spec import Experiment
 from harness.training import trial as train
 from tests.conftest import Harness
@@ -23,10 +23,11 @@ def records(tmp_path: Path) -> list[dict]:
 def test_the_table_has_means_over_seeds_and_points_to_the_best() -> None:
     losses = (config.loss("group"), config.loss("triplet"))
     grid = {"group.anchors": (0, 2), "lr": (0.001,)}
-    asked = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, seeds=2, grid=grid)
+    experiment = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, seeds=2, grid=grid)
+    cells = plan.grid(experiment)
     scores = [0.50, 0.60, 0.70, 0.71, 0.70499]  # group with 0 and with 2 anchors, triplet, whose second seed failed
-    results = [a_result(cell, **{"R@1": score}) for cell, score in zip(plan.grid(asked), scores, strict=False)]
-    assert grid_table(asked, results) == (
+    results = [a_result(cell, **{"R@1": score}) for cell, score in zip(cells, scores, strict=False)]
+    assert grid_table(experiment, cells, results) == (
         "### emoji · quick\n\n"
         "| Loss    |   group.anchors |    lr |   seeds |   R@1 |   to the best |\n"
         "|:--------|----------------:|------:|--------:|------:|--------------:|\n"

@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
-    assert "interrupted; what finished is stored" in err
+    assert "interrupted; finished trials are stored" in err
     assert "Traceback" not in err
     assert records(tmp_path)
 

@@ -437,7 +437,7 @@ def test_the_command_draws_what_it_can_and_says_what_is_missing(small: Path, har
         (["tsne", "--loss", "grup"], "no loss with embeddings"),
         (["curves"], "no final runs with curves of blobs, tiny, test_efficientnet; make some with: harness run"),
         (["retreival"], "no figure named 'retreival'; did you mean 'retrieval'"),
-        (["cost", "--format", "gif"], "--format gif: allowed is png | pdf"),
+        (["cost", "--format", "gif"], "--format gif: must be png or pdf"),
         (["cost", "--dataset", "emoji"], "no dataset with results named 'emoji'"),
         (["retrieval", "--storage", str(out)], "the embeddings of"),
     ):

@@ -1,0 +1,58 @@
+"""`harness embed`: images through the trained network of a stored run."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness import config
+from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.spec import UserError
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy")
+def embed(
+    id: IdArgument,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="The image files to embed.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a .npy or .csv file. Default: print CSV.")
+    ] = None,
+    storage: StorageOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Embed images with the trained network of a stored final run whose weights were kept."""
+    store = Store(results.absolute())
+    if out is not None and out.suffix not in (".npy", ".csv"):
+        raise UserError(f"--out {out}: must be a .npy or a .csv file")
+    result = read_result(store, id)
+    from harness.training import inference
+
+    dataset = result.trial.dataset
+    embedded = dataset in config.names("datasets") and config.dataset(dataset).layout == "embedded"
+    embeddings = inference.embed_files(result, images, storage_of(storage, store), embedded=embedded)
+    if out is None:
+        print(as_csv(images, embeddings), end="")
+        return
+    try:
+        if out.suffix == ".npy":
+            import numpy as np
+
+            np.save(out, embeddings.numpy())
+        else:
+            out.write_text(as_csv(images, embeddings), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
+
+
+def as_csv(images: Sequence[Path], embeddings: "Tensor") -> str:
+    """A line per image: its path, then its embedding."""
+    return "".join(
+        f"{json.dumps(str(image))},{','.join(f'{value:.7g}' for value in row)}\n"
+        for image, row in zip(images, embeddings.tolist(), strict=True)
+    )

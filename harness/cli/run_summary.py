@@ -1,0 +1,113 @@
+"""What `harness run` prints: its plan, or its tables and what went wrong."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness import commands, plan
+from harness.analysis.results import configurations, on_test, score
+from harness.cli.app import exit_on_problems
+from harness.spec import SETTINGS, Experiment, Failure, Result, Trial
+
+if TYPE_CHECKING:
+    from harness.execution.account import Account
+    from harness.execution.start import Outcome
+
+
+def print_plan(account: "Account") -> None:
+    """Every trial that can be named, what follows, and what it all costs."""
+    from tabulate import tabulate
+
+    from harness.execution import estimate
+
+    experiment, pending = account.experiment, account.pending(account.known)
+    ids = {trial.id for trial in pending}
+    varied = [key for key in experiment.grid if key in SETTINGS]
+    rows = [
+        [trial.name, trial.seed, f"{trial.lr:g}", values(trial, varied), "" if trial.id in ids else "stored"]
+        for trial in account.known
+    ]
+    print(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
+    unnamed = account.unnamed()
+    if unnamed:
+        print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
+    print(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account)}")
+
+
+def values(trial: Trial, settings: Iterable[str]) -> str:
+    """These settings of a trial, and its knobs."""
+    words = [f"{name}={commands.written(getattr(trial, name))}" for name in settings]
+    words += [f"{name}={commands.written(value)}" for name, value in trial.knobs.items()]
+    return " ".join(words)
+
+
+def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str]) -> None:
+    """The tables, then what failed or could not be read; either makes the exit code 1."""
+    if account.grid:
+        print(grid_table(account.experiment, account.grid, outcome.results), end="")
+    else:
+        print_tables(account, outcome.results)
+    print_failures(account, outcome.failures)
+    exit_on_problems(problems)
+    if outcome.failures:
+        print(f"{len(outcome.failures)} failed; rerun the same command to try them again", file=sys.stderr)
+        raise typer.Exit(1)
+    left_out = account.left_out()
+    for loss in left_out:
+        print(f"harness: {loss.title}: no search trial finished, so no final run was started", file=sys.stderr)
+    if left_out:
+        raise typer.Exit(1)
+
+
+def print_tables(account: "Account", results: list[Result]) -> None:
+    from harness.tables import build as tables
+    from harness.tables import render
+
+    stored, _ = account.store.results()
+    searched = [result for result in stored if not result.trial.on_test]  # captions state what each loss was given
+    built = [table for kind in ("losses", "ensembles") for table in tables.build([*results, *searched], kind)]
+    print(*render.render(built, "markdown").values(), sep="\n", end="")
+    if results and not on_test(results):
+        print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
+
+
+def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable[Result]) -> str:
+    """Markdown, a row per cell: its mean over seeds of what the protocol selects by, and its distance to the best."""
+    from tabulate import tabulate
+
+    metric = experiment.protocol.select
+    scored = {runs[0].trial.configuration: score(runs, metric) for runs in configurations(results)}
+    best = max((cell.score for cell in scored.values()), default=0.0)
+    rows = []
+    for configuration, trial in {trial.configuration: trial for trial in cells}.items():
+        cell = scored.get(configuration)
+        numbers = [0, "-", "-"]
+        if cell is not None:  # z: no minus before 0.0
+            numbers = [len(cell.runs), f"{100 * cell.score:.1f}", f"{100 * (cell.score - best):z.1f}"]
+        rows.append([trial.loss, *(varied_value(trial, key, experiment) for key in experiment.grid), *numbers])
+    headers = ["Loss", *experiment.grid, "seeds", metric, "to the best"]
+    lines = tabulate(rows, headers, "pipe", disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)])
+    first = cells[0]
+    classes = (
+        "Test classes: nothing is selected by this table" if first.on_test else f"Validation classes ({first.fold})"
+    )
+    title = f"### {experiment.dataset.name} · {experiment.protocol.name}"
+    return f"{title}\n\n{lines}\n\n{classes}. Percent, mean over seeds; the difference in percentage points.\n"
+
+
+def varied_value(trial: Trial, key: str, experiment: Experiment) -> str:
+    """What a cell has for a key of the grid; empty for a knob of another loss."""
+    if key in SETTINGS:
+        return commands.written(getattr(trial, key))
+    if plan.owner(key) != trial.loss:
+        return ""
+    added = next(loss.added for loss in experiment.losses if loss.name == trial.loss)
+    return commands.written({**added, **trial.knobs}[key.rpartition(".")[2]])
+
+
+def print_failures(account: "Account", failures: Iterable[Failure]) -> None:
+    for failure in failures:
+        print(f"failed: {failure.trial.name}: {failure.error}", file=sys.stderr)
+        print(f"        {account.store.path(failure.trial, Failure)}", file=sys.stderr)

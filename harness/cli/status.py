@@ -1,0 +1,29 @@
+"""`harness status`: what is done, running and failed."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, storage_of
+from harness.store import Store
+
+
+@app.command(epilog="Example: harness status --watch")
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Print it again every 2 seconds, until Ctrl-C.")] = False,
+    storage: StorageOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Show from another terminal which trials are done, running, waiting and failed. Works without Ray."""
+    from harness.execution.status import describe
+
+    store = Store(results.absolute())
+    files = storage_of(storage, store)
+    try:
+        while watch:
+            print("\x1b[2J\x1b[H" + describe(store, files), flush=True)
+            time.sleep(2)
+    except KeyboardInterrupt:
+        return
+    print(describe(store, files))

@@ -1,0 +1,95 @@
+"""Which trials a run consists of, and which of them have to run: planned and named once, for the run, for --dry-run and
+for `harness status`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from harness import plan
+from harness.analysis.results import best
+from harness.spec import Experiment, LossSpec, Purpose, Result, Trial
+from harness.store import Store
+
+
+class Account:
+    """The trials of an experiment: a grid, or search, baselines and final runs.
+
+    `final` is None until the search has ended, because its results choose the values of the final runs.
+    """
+
+    def __init__(self, experiment: Experiment, store: Store, *, rerun: bool = False) -> None:
+        self.experiment = experiment
+        self.store = store
+        self.rerun = rerun
+        self.grid = plan.grid(experiment)
+        self.search = [] if self.grid else plan.search(experiment)
+        self.baselines = [] if self.grid else plan.baselines(experiment)
+        self.final: list[Trial] | None = None
+        self.sources: Mapping[str, str] = {loss.name: loss.source for loss in experiment.losses}
+        if not self.pending(self.search):
+            self.choose()
+
+    def choose(self) -> None:
+        """Name the final trials: each loss with the values that its search has chosen."""
+        if self.grid:
+            self.final = []
+            return
+        protocol = self.experiment.protocol
+        winners = best(self.stored(self.search), protocol.select, protocol.folds)
+        self.final = plan.final(self.experiment, {loss: winner.values for loss, winner in winners.items()})
+
+    @property
+    def known(self) -> list[Trial]:
+        """The trials that can be named now."""
+        return [*self.grid, *self.search, *self.baselines, *(self.final or ())]
+
+    @property
+    def last(self) -> list[Trial]:
+        """What runs when the search has ended."""
+        return [*self.grid, *self.baselines, *(self.final or ())]
+
+    def unnamed(self) -> list[Trial]:
+        """Trials that stand for the final runs which the search has yet to name: as many, and as expensive."""
+        return plan.final(replace(self.experiment, trials=0), {}) if self.final is None else []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing has to run."""
+        return self.final is not None and not self.pending(self.known)
+
+    def pending(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those of these trials that have to run, each once."""
+        unique = {trial.id: trial for trial in trials}.values()
+        return [trial for trial in unique if self.rerun or not self.is_done(trial)]
+
+    def is_done(self, trial: Trial) -> bool:
+        """Stored, with its curves where they are asked for; or stopped by a scheduler that is asked for again."""
+        result = self.store.get(trial)
+        if result is not None:
+            return not self.draws_curves(trial) or result.has_curves
+        return self.experiment.scheduler != "none" and not trial.on_test and self.store.stopped(trial)
+
+    def draws_curves(self, trial: Trial) -> bool:
+        return self.experiment.curves and trial.is_final
+
+    def is_watched(self, trial: Trial) -> bool:
+        """Whether the scheduler may stop it: it is then evaluated after every epoch."""
+        return self.experiment.scheduler != "none" and not trial.on_test and not trial.is_baseline
+
+    def replaces(self, trial: Trial) -> bool:
+        """Whether a new result takes the place of a stored one."""
+        return self.rerun or self.draws_curves(trial)
+
+    def purpose(self, trial: Trial) -> Purpose:
+        """What a trial is run for: a cell of a grid is no trial of a search."""
+        if self.grid:
+            return "grid"
+        return "search" if self.experiment.trials and not trial.on_test else "run"
+
+    def stored(self, trials: Iterable[Trial]) -> list[Result]:
+        """The stored results of these trials."""
+        return [result for result in map(self.store.get, trials) if result is not None]
+
+    def left_out(self) -> list[LossSpec]:
+        """The losses that have no final run, because none of their search trials finished."""
+        named = {trial.loss for trial in self.last}
+        return [loss for loss in self.experiment.losses if loss.name not in named]

@@ -1,0 +1,32 @@
+"""Network and data, checked before anything runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.backbones import network
+from harness.data import cache, listing, loading
+from harness.execution.account import Account
+
+
+def check(account: Account, say: Callable[[str], None] | None) -> None:
+    """A UserError where a trial could not start. What is stored already needs no inputs.
+
+    `say`: the trials run on this machine, so it needs room for the image cache and has to be able to load the weights.
+    """
+    experiment = account.experiment
+    planned = account.grid or account.baselines
+    for trial in {(trial.backbone, trial.weights): trial for trial in planned}.values():
+        network.check(trial.backbone, trial.weights)
+        if say and trial.weights_kind in ("hub", "file"):
+            network.create(trial, experiment.weights_file)
+    dataset = experiment.dataset
+    if dataset.layout == "embedded":
+        loading.embedded(dataset)
+        return
+    for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
+        key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
+        if say and cache.open_built(key) is None:
+            images = listing.read(dataset, Path(experiment.data_root))
+            needed = cache.estimate(key, images)
+            cache.check_disk(key, needed)
+            say(f"{len(images.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")

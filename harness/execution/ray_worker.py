@@ -1,0 +1,118 @@
+"""The worker: a process that Ray starts on a node, and that runs trials there."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import ray
+from ray import tune
+
+from harness.execution import heartbeat
+from harness.spec import Event, Failure, Job, Progress, Result, Trial
+from harness.storage import Storage
+
+Events = Callable[[Job], Iterator[Event]]
+
+
+def training_events(job: Job) -> Iterator[Event]:
+    """All that happens to a trial. Imported here: the driver needs no torch."""
+    from harness.training import trial as training
+
+    return training.events(job)
+
+
+class TrialWorker(tune.Trainable):
+    """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
+
+    jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
+    events_of: ClassVar[Events]
+    resources: ClassVar[dict[str, float]]
+    threads: ClassVar[int]
+
+    @classmethod
+    def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([{kind: amount for kind, amount in cls.resources.items() if amount}])
+
+    def setup(self, config: dict) -> None:
+        self.known: Mapping[str, Job] = ray.get(self.jobs)
+        self._begin(config)
+
+    def reset_config(self, new_config: dict) -> bool:
+        self._begin(new_config)
+        return True
+
+    def __repr__(self) -> str:
+        return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
+
+    def _begin(self, config: dict) -> None:
+        self.job = self.known[config["trial"]]
+        device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from those that asked for some
+        job = replace(self.job, threads=self.threads, device=device)
+        self.storage = Storage(job.storage)
+        self.events = type(self).events_of(job)
+        self.begun = False
+
+    def step(self) -> dict[str, Any]:
+        """Until the trial ends, an epoch ends, or a second has passed."""
+        began = time.monotonic()
+        if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
+            self.begun = True
+            heartbeat.write(self.storage, self.job.trial, None, log_file())
+            print(f"{self.job.trial.name} begins", flush=True)
+        while True:
+            event = next(self.events)
+            if isinstance(event, Failure):
+                event = replace(event, log=log_file())
+            if not isinstance(event, Progress):
+                end = event.error if isinstance(event, Failure) else "done"
+                print(f"{self.job.trial.name} ends: {end}", flush=True)
+                export(self.job.trial, event)
+                return {"event": event, "done": True}
+            if event.closes_epoch or time.monotonic() - began >= heartbeat.INTERVAL:
+                heartbeat.write(self.storage, self.job.trial, event, log_file())
+                export(self.job.trial, event)
+                if event.closes_epoch and event.stage == "train":
+                    return {"event": event, "epoch": event.epoch, **event.metrics}
+                return {"event": event}
+
+    def cleanup(self) -> None:
+        if hasattr(self, "events"):
+            self.events.close()  # type: ignore[attr-defined]
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: the training loop writes a checkpoint of its own after every epoch, under the trial's id."""
+
+
+def log_file() -> str:
+    """Where this worker's output goes, as the operating system knows it."""
+    try:
+        return os.readlink("/proc/self/fd/2")
+    except OSError:
+        return ""
+
+
+_gauges: dict[str, Any] = {}
+
+
+def export(trial: Trial, event: Event) -> None:
+    """Export loss, images per second and R@1 as Ray metrics, tagged with the trial's name."""
+    from ray.util.metrics import Gauge
+
+    if isinstance(event, Progress):
+        values = {"loss": event.loss, "images_per_second": event.images_per_second, **_recall(event.metrics)}
+    elif isinstance(event, Result):
+        values = _recall(event.metrics)
+    else:
+        return
+    for name, value in values.items():
+        if name not in _gauges:
+            _gauges[name] = Gauge(f"harness_{name}", f"{name} of a running trial", tag_keys=("trial",))
+        if not math.isnan(value):
+            _gauges[name].set(value, tags={"trial": trial.name})
+
+
+def _recall(metrics: Any) -> dict[str, float]:
+    return {"recall_at_1": metrics["R@1"]} if "R@1" in metrics else {}

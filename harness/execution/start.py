@@ -1,0 +1,64 @@
+"""From an account of trials to the outcome of their run: what `harness run` and harness.run() share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness.execution.account import Account
+from harness.execution.display import Display
+from harness.execution.run import Executor, Run
+from harness.request import Request
+from harness.spec import Failure, Job, Listener, Result
+from harness.storage import Storage
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run has made, and what failed."""
+
+    results: list[Result]  # baselines, final runs and ensembles; or those of a grid
+    failures: list[Failure]
+
+
+def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
+    """Run what is missing. Where everything is stored, no input is needed and Ray is not started."""
+    if not account.is_complete:
+        check_inputs(request, account, display)
+    account.store.prepare()
+    storage.prepare()
+    with opened_executor(request, account, storage, display) as executor:
+        run = Run(account, storage, executor, display)
+        return Outcome(run(), run.failures)
+
+
+def check_inputs(request: Request, account: Account, display: Display) -> None:
+    from harness.execution import inputs  # imports torch and timm
+
+    inputs.check(account, None if request.address else display.line)
+
+
+@contextmanager
+def opened_executor(request: Request, account: Account, storage: Storage, display: Display) -> Iterator[Executor]:
+    if account.is_complete:
+        yield nothing_to_execute
+    elif request.executor == "local":
+        from harness.execution import local
+
+        yield local.execute
+    else:
+        from harness.execution.ray_cluster import Cluster
+
+        cluster = Cluster(
+            request.address,
+            request.cpus_per_trial,
+            request.gpus_per_trial,
+            request.max_failures,
+            request.scheduler,
+            account.experiment.protocol.select,
+        )
+        with cluster.connected(storage, display.line) as connected:
+            yield connected.execute
+
+
+def nothing_to_execute(jobs: Sequence[Job], listener: Listener) -> None:
+    raise AssertionError(f"every trial is stored, but {len(jobs)} are to run")

@@ -1,0 +1,65 @@
+"""A trial in words: how far it is, and how it ended. Read on the screen of a run and in `harness status`."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from harness.analysis.results import score
+from harness.spec import Failure, Metrics, Progress, Result, Stopped
+
+
+def position(progress: Progress) -> str:
+    """Where a running trial is."""
+    if progress.stage == "images" and not progress.step:
+        return "waiting for the images, which another trial prepares"
+    speed = f"{progress.images_per_second:.0f} images/s  {timedelta(seconds=round(progress.seconds_left))} left"
+    if progress.stage == "images":
+        return f"preparing images  {progress.step}/{progress.steps}  {speed}"
+    if progress.stage == "evaluate":
+        return f"evaluating  {speed}"
+    stage = "" if progress.stage == "train" else f"{progress.stage} "
+    return f"{stage}epoch {progress.epoch}/{progress.epochs}  loss {progress.loss:.3f}  {speed}"
+
+
+def outcome(event: Result | Stopped | Failure) -> str:
+    """How a trial ended."""
+    if isinstance(event, Failure):
+        return f"failed: {event.error}"
+    if isinstance(event, Stopped):
+        metrics = headline(event.metrics)
+        return f"stopped by the scheduler after epoch {event.epochs}" + (f" ({metrics})" if metrics else "")
+    return f"{headline(event.metrics)}  {event.seconds['total']:.0f} s"
+
+
+def headline(metrics: Metrics) -> str:
+    return "  ".join(f"{name} {100 * metrics[name]:.1f}" for name in ("R@1", "NMI") if name in metrics)
+
+
+class BestScores:
+    """The best validation score of each loss so far, by the protocol's metric: of a search the mean over its folds,
+    counted when all of them have ended, else a single run's."""
+
+    def __init__(self, metric: str, folds: int) -> None:
+        self.metric = metric
+        self.folds = folds
+        self.runs: dict[str, list[Result]] = {}  # of configurations that are not complete
+        self.scores: dict[str, float] = {}
+
+    def add(self, result: Result) -> None:
+        trial = result.trial
+        if trial.on_test or trial.is_baseline or not result.is_single or self.metric not in result.metrics:
+            return
+        runs = [result]
+        if result.purpose == "search":
+            runs = self.runs.setdefault(trial.id_without("fold"), [])
+            runs.append(result)
+            if len(runs) < self.folds:
+                return
+        mean = score(runs, self.metric).score
+        self.scores[trial.loss] = max(mean, self.scores.get(trial.loss, mean))
+
+    def __str__(self) -> str:
+        return f"best validation {self.metric}: {listed(self.scores)}" if self.scores else ""
+
+
+def listed(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{loss} {100 * value:.1f}" for loss, value in sorted(scores.items()))

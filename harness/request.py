@@ -1,0 +1,256 @@
+"""Options -> the complete, located, checked Experiment; used by `harness run` and by harness.run()."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from harness import commands, config
+from harness.spec import (
+    BASELINE,
+    Dataset,
+    Experiment,
+    KeepWeights,
+    LossSpec,
+    Protocol,
+    Scheduler,
+    UserError,
+    recall_k,
+)
+
+CORE = "group,triplet,proxy_nca,normalized_softmax"
+ExecutorName = Literal["ray", "local"]
+Assignments = Mapping[str, Any] | Sequence[str]  # {"epochs": 8, "group.anchors": 1} or ["epochs=8", "group.anchors=1"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user may ask of a run. The fields are the options of `harness run`."""
+
+    losses: str | Sequence[str] = CORE  # names, ./mine.py:MyLoss, pml:CircleLoss; "all"; "none": the baselines alone
+    dataset: str = "emoji"  # a name, or the path of a folder, a .csv or a .toml
+    protocol: str | None = None  # None: the dataset's own
+    weights: str | None = None  # hub, package, none or a file; None: the protocol's
+    data_root: str | Path = "data"
+    skip_bad_images: bool = False
+    trials: int = 0  # random-search trials per loss; 0: the protocol's values
+    seeds: int = 1  # final runs per loss; runs per cell of a grid
+    ensemble: str | int | Sequence[int] = ()  # sizes
+    set: Assignments = ()
+    grid: Assignments = ()  # {"epochs": [4, 8]} or ["epochs=4,8"]
+    scheduler: Scheduler = "none"
+    keep_weights: KeepWeights = "best"
+    curves: bool = False
+    rerun: bool = False
+    executor: ExecutorName = "ray"
+    address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
+    cpus_per_trial: float = 1.0
+    gpus_per_trial: float | None = None  # None: one where there are any
+    max_failures: int = 3  # restarts of a trial whose process or node died
+    storage: str | None = None  # None: artifacts/ in `results`
+    results: str | Path = "results"
+
+
+def experiment(request: Request) -> Experiment:
+    """The experiment that a request describes: names resolved, values checked, images and weights identified."""
+    check_choices(request)
+    check_numbers(request)
+    dataset = config.dataset(request.dataset)
+    check_ray_job(request, dataset)
+    protocol = config.protocol(request.protocol or dataset.protocol)
+    losses = choose_losses(request.losses)
+    settings, knobs = config.overrides(assignments(request.set), losses)
+    grid = config.grid(assignments(request.grid), losses)
+    check_select(protocol, dataset)
+    check_search(request, settings)
+    check_grid(request, grid, settings, knobs, losses)
+    check_fold(request, settings)
+    check_scheduler(request)
+    weights, weights_file = resolve_weights(request, {**protocol.shared(dataset.name), **settings}, grid)
+    data_root = Path(request.data_root).absolute()
+    return Experiment(
+        dataset=identify(dataset, data_root),
+        protocol=protocol,
+        losses=losses,
+        trials=request.trials,
+        seeds=request.seeds,
+        ensembles=ensemble_sizes(request),
+        keep_weights=request.keep_weights,
+        curves=request.curves,
+        scheduler=request.scheduler,
+        data_root=str(data_root),
+        skip_bad_images=request.skip_bad_images,
+        weights_file=weights_file,
+        settings={**settings, "weights": weights},
+        knobs=knobs,
+        grid=grid,
+    )
+
+
+def choose_losses(names: str | Sequence[str]) -> tuple[LossSpec, ...]:
+    """Each loss once, in the order given."""
+    words = names.split(",") if isinstance(names, str) else names
+    words = [word.strip() for word in words if word.strip()]
+    if not words:
+        raise UserError("--losses: name at least one, or none for the baselines alone")
+    if words == [BASELINE]:
+        return ()
+    if words == ["all"]:
+        from losses import names as registered
+
+        words = list(registered())
+    specs = [config.loss(word) for word in words]
+    by_name = {spec.name: spec for spec in specs}
+    for spec in specs:
+        if spec.source != by_name[spec.name].source:
+            raise UserError(f"two different files give a loss named {spec.name}: rename one")
+    return tuple(by_name.values())
+
+
+def assignments(values: Assignments) -> list[str]:
+    """KEY=VALUE, as --set and --grid read them."""
+    if isinstance(values, str):
+        return [values]
+    if not isinstance(values, Mapping):
+        return list(values)
+    return [f"{key}={written(value)}" for key, value in values.items()]
+
+
+def written(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(commands.written(item) for item in value)
+    return commands.written(value)
+
+
+def ensemble_sizes(request: Request) -> tuple[int, ...]:
+    sizes = request.ensemble
+    words = sizes.split(",") if isinstance(sizes, str) else [sizes] if isinstance(sizes, int) else list(sizes)
+    words = [str(word).strip() for word in words if str(word).strip()]
+    if not all(word.isdigit() and 2 <= int(word) <= request.seeds for word in words):
+        raise UserError(
+            f"--ensemble {','.join(words)}: must be integers from 2 to --seeds, which is {request.seeds}, like 2,3"
+        )
+    return tuple(sorted({int(word) for word in words}))
+
+
+def identify(dataset: Dataset, data_root: Path) -> Dataset:
+    """The dataset with the fingerprint of its images, by which trials are named."""
+    from harness.data import listing
+
+    return listing.identify(dataset, data_root)
+
+
+def resolve_weights(
+    request: Request, settings: Mapping[str, Any], grid: Mapping[str, tuple[Any, ...]]
+) -> tuple[str, str]:
+    """The weights as a trial names them, and their file."""
+    weights = request.weights or settings["weights"]
+    if weights in ("none", "package"):
+        return weights, ""
+    if "backbone" in grid:
+        raise UserError(f"--grid backbone=...: --weights {weights} fits one of them; allowed is none | package")
+    from harness.backbones import network  # timm takes its time to import
+    from harness.backbones import weights as sources
+
+    network.check(settings["backbone"], weights)
+    return sources.resolve(settings["backbone"], weights)
+
+
+# --- rules between options ---
+
+
+def check_choices(request: Request) -> None:
+    choices = {
+        "scheduler": get_args(Scheduler),
+        "keep-weights": get_args(KeepWeights),
+        "executor": get_args(ExecutorName),
+    }
+    for option, allowed in choices.items():
+        value = getattr(request, option.replace("-", "_"))
+        if value not in allowed:
+            raise UserError(f"--{option} {value}: must be one of {', '.join(allowed)}")
+
+
+def check_numbers(request: Request) -> None:
+    for option, least in (("trials", 0), ("seeds", 1), ("max-failures", 0)):
+        value = getattr(request, option.replace("-", "_"))
+        if not isinstance(value, int) or value < least:
+            raise UserError(f"--{option} {value}: must be an integer >= {least}")
+    for option, least in (("cpus-per-trial", 1), ("gpus-per-trial", 0)):
+        value = getattr(request, option.replace("-", "_"))
+        if value is not None and value < least:
+            raise UserError(f"--{option} {value:g}: must be a number >= {least}")
+
+
+def check_ray_job(request: Request, dataset: Dataset) -> None:
+    """A Ray job's working directory is a temporary copy: what is written there is lost."""
+    if not os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        return
+    folders = {"--results": str(request.results), "--storage": request.storage or "/"}
+    if dataset.layout != "embedded":
+        folders["--data-root"] = str(request.data_root)
+    for option, folder in folders.items():
+        if "://" not in folder and not Path(folder).is_absolute():
+            raise UserError(
+                f"{option} {folder}: inside a Ray job the working directory is a temporary copy; give an absolute path"
+            )
+
+
+def check_select(protocol: Protocol, dataset: Dataset) -> None:
+    k = recall_k(protocol.select)
+    if k is not None and k not in dataset.recall_at:
+        known = ", ".join(f"R@{k}" for k in dataset.recall_at)
+        raise UserError(
+            f"protocols/{protocol.name}.toml: select={protocol.select}: {dataset.name} is measured at {known}; "
+            "choose another --protocol"
+        )
+
+
+def check_search(request: Request, settings: Mapping[str, Any]) -> None:
+    if request.trials and "fold" in settings:
+        raise UserError("--set fold=... and --trials exclude each other: search has its own fold")
+
+
+def check_grid(
+    request: Request,
+    grid: Iterable[str],
+    settings: Mapping[str, Any],
+    knobs: Mapping[str, Mapping[str, Any]],
+    losses: Sequence[LossSpec],
+) -> None:
+    """A grid is run in full, nothing runs beside it, and none of its keys is set to one value."""
+    if not grid:
+        return
+    if not losses:
+        raise UserError("--grid: name a loss, --losses none has nothing to vary")
+    fixed = {*settings, *(f"{loss}.{knob}" for loss, values in knobs.items() for knob in values)}
+    for key in grid:
+        if key in fixed:
+            raise UserError(f"--set {key}=... and --grid {key}=... exclude each other")
+    others = {
+        "--trials": request.trials,
+        "--ensemble": request.ensemble,
+        "--curves": request.curves,
+        "--scheduler asha": request.scheduler == "asha",
+    }
+    for option, given in others.items():
+        if given:
+            raise UserError(f"--grid and {option} exclude each other: a grid is run in full, and nothing beside it")
+
+
+def check_fold(request: Request, settings: Mapping[str, Any]) -> None:
+    if settings.get("fold", "test") == "test":
+        return
+    for option, given in (("--ensemble joins", request.ensemble), ("--curves watches", request.curves)):
+        if given:
+            raise UserError(f"{option} final runs on test classes: not with --set fold=...")
+
+
+def check_scheduler(request: Request) -> None:
+    if request.scheduler == "none":
+        return
+    if request.executor == "local":
+        raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
+    if not request.trials:
+        raise UserError("--scheduler asha stops search trials: it needs --trials N")

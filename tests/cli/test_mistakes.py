@@ -1,0 +1,109 @@
+"""A user's mistakes: each is one line that says what is allowed, exit code 2, no traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.records import stored
+from tests.conftest import Harness
+
+MISTAKES = [
+    ("run --dataset blobs --losses grup", "no loss named 'grup'; did you mean 'group'?"),
+    ("run --dataset blobs --losses ,", "--losses: name at least one"),
+    ("run --dataset blobs --losses group,none", "no loss named 'none'"),
+    ("run --dataset blob", "no dataset named 'blob'; did you mean 'blobs'?"),
+    ("run --dataset blobs --protocol tinny", "no protocol named 'tinny'; did you mean 'tiny'?"),
+    ("run --dataset blobs --trials -1", "--trials -1: must be an integer >= 0"),
+    ("run --dataset blobs --trials many", "--trials"),
+    ("run --dataset blobs --seeds 0", "--seeds 0: must be an integer >= 1"),
+    ("run --dataset blobs --set epochs=abc", "epochs=abc: must be an integer >= 0"),
+    ("run --dataset blobs --set epochs", "write FIELD=VALUE"),
+    ("run --dataset blobs --set epoch=3", "no setting named 'epoch'; did you mean 'epochs'?"),
+    ("run --dataset blobs --set group.anchor=3", "no knob of group named 'anchor'; did you mean 'anchors'?"),
+    ("run --dataset blobs --set group.anchors=x", "group.anchors=x: must be an integer >= 0"),
+    (
+        "run --dataset blobs --set group.similarity=dot",
+        "group.similarity=dot: must be one of pearson, cosine",
+    ),
+    ("run --dataset blobs --losses triplet --set group.anchors=1", "no loss in this run (--set group.anchors=1)"),
+    ("run --dataset blobs --set fold=val9", "fold=val9: must be one of val0, val1"),
+    ("run --dataset blobs --set fold=val0 --trials 2", "exclude each other"),
+    ("run --dataset blobs --set backbone=resnet19", "no backbone named 'resnet19'; did you mean resnet18"),
+    ("run --dataset blobs --set backbone=resnet18 --weights package", "no package carries weights of 'resnet18'"),
+    ("run --dataset blobs --set weights=package", "weights have an option of their own, --weights"),
+    ("run --dataset blobs --weights nowhere.pth", "--weights nowhere.pth: no such file; allowed is hub, package, none"),
+    ("run --dataset blobs --set schedule=reloads", "it needs checkpoint=best-test"),
+    ("run --dataset blobs --set backbone=pixels", "backbone=pixels: has nothing to train"),
+    ("data", "name a command: check, download, cache. See: harness data --help"),
+    ("run --dataset blobs --set crop_scale=2", "crop_scale=2: must be a share of the image's area, at most 1"),
+    ("run --dataset blobs --set augment=drawings --set aspect=kept", "augment=drawings: needs square images"),
+    ("run --losess group", "no option named '--losess'; did you mean '--losses'?"),
+    ("run emoji", "unexpected extra argument"),
+    ("rnu", "no command named 'rnu'; did you mean 'run'?"),
+    ("tables", "no final results in"),
+    ("tables --format xml", "--format"),
+    ("tables --standalone", "--standalone: allowed with --format latex, not with markdown"),
+    ("tables --table search", "no results of losses"),
+    ("tables --table search --metrics R@1", "--metrics: allowed with --table losses or ensembles, not with search"),
+    ("tables --table search --format csv", "--format csv is the long table"),
+    ("tables --table ensembles", "harness run --seeds 2 --ensemble 2"),
+    ("ls los", "is not one of 'losses'"),
+    ("ls", "Missing argument"),
+    ("show 123abc", "no result in"),
+    ("rm 123abc", "no result in"),
+    ("import nowhere", "nowhere is not a results folder"),
+    ("run --dataset blobs --ensemble 2", "--ensemble 2: must be integers from 2 to --seeds, which is 1"),
+    ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: must be integers from 2 to --seeds, which is 3"),
+    ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: must be a number >= 1"),
+    ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: must be a number >= 0"),
+    ("run --dataset blobs --max-failures -1", "--max-failures -1: must be an integer >= 0"),
+    ("run --dataset blobs --set crop=64", "crop=64: must be at most resize=32; set both"),
+    ("run --dataset blobs --set group.temperature=0", "group.temperature=0: must be a number > 0"),
+    ("run --dataset blobs --set group.steps=-3", "group.steps=-3: must be an integer >= 0"),
+    ("run --dataset blobs --ensemble 2 --seeds 2 --set fold=val0", "--ensemble joins final runs on test classes"),
+    ("run --dataset blobs --grid epochs", "--grid epochs: write FIELD=VALUE or LOSS.KNOB=VALUE"),
+    ("run --dataset blobs --grid epochs=1,x", "epochs=x: must be an integer >= 0"),
+    ("run --dataset blobs --grid epochs=1,", "epochs=: must be an integer >= 0"),
+    ("run --dataset blobs --grid epoch=1,2", "no setting named 'epoch'; did you mean 'epochs'?"),
+    ("run --dataset blobs --grid group.steps=1,-3", "group.steps=-3: must be an integer >= 0"),
+    ("run --dataset blobs --losses triplet --grid group.steps=1,2", "no loss in this run (--grid group.steps=1,2)"),
+    ("run --dataset blobs --losses none --grid epochs=1,2", "--grid: name a loss"),
+    ("run --dataset blobs --grid fold=val0,val1", "a grid varies neither fold nor seed; --set fold=..., --seeds N"),
+    ("run --dataset blobs --grid seed=0,1", "a grid varies neither fold nor seed"),
+    ("run --dataset blobs --grid drops=30,50", "commas separate values, and drops is itself a list; --set it"),
+    ("run --dataset blobs --grid weights=none,package", "weights have an option of their own, --weights"),
+    ("run --dataset blobs --grid backbone=resnet18,resnet34 --weights hub", "--weights hub fits one of them"),
+    ("run --dataset blobs --grid backbone=resnet18,resnet19", "no backbone named 'resnet19'"),
+    ("run --dataset blobs --grid crop=16,64", "crop=64: must be at most resize=32"),
+    (
+        "run --dataset blobs --grid epochs=1,2 --set epochs=1",
+        "--set epochs=... and --grid epochs=... exclude each other",
+    ),
+    ("run --dataset blobs --grid group.steps=1 --set group.steps=2", "--grid group.steps=... exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --trials 2", "--grid and --trials exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --ensemble 2 --seeds 2", "--grid and --ensemble exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --curves", "--grid and --curves exclude each other"),
+    ("run --dataset blobs --grid epochs=1,2 --scheduler asha", "--grid and --scheduler asha exclude each other"),
+    ("run --dataset blobs --curves --set fold=val0", "--curves watches final runs on test classes"),
+    ("run --dataset blobs --executor ray --address http://127.0.0.1:8265", "no Ray cluster at http://127.0.0.1:8265"),
+    ("run --dataset blobs --storage /dev/null/x", "cannot write to --storage /dev/null/x"),
+    ("run --dataset blobs --scheduler asha --executor local", "--scheduler asha needs --executor ray"),
+    ("run --dataset blobs --scheduler asha --executor ray", "--scheduler asha stops search trials: it needs --trials"),
+    ("run --dataset blobs --executor slurm", "--executor"),
+    ("run --dataset blobs --executor ray --address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
+    ("run --dataset blobs --storage nosuch://x", "--storage nosuch://x"),
+    ("embed 123abc x.png", "no result in"),
+]
+
+
+@pytest.mark.parametrize(("line", "complaint"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_that_says_what_is_allowed(
+    small: Path, harness: Harness, tmp_path: Path, line: str, complaint: str
+) -> None:
+    said = harness(*line.split())
+    assert said.code == 2
+    assert said.out == ""
+    assert complaint in said.err
+    assert said.err.startswith("harness: ")
+    assert said.err.count("\n") == 1
+    assert not stored(tmp_path / "results")

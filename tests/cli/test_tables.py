@@ -1,0 +1,33 @@
+"""`harness tables`: formats, files and kinds."""
+
+from pathlib import Path
+
+from tests.conftest import Harness
+
+QUICK = ("run", "--losses", "group,triplet", "--dataset", "blobs")
+
+
+def test_tables_in_every_format_and_to_files(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness(*QUICK)
+    assert r"\toprule" in harness("tables", "--format", "latex").out
+    assert harness("tables", "--format", "csv").out.startswith("source,id,title")
+    assert "MAP@R" in harness("tables", "--metrics", "MAP@R,R@1").out
+    for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv"), ("json", "json"), ("html", "html")):
+        said = harness("tables", "--format", form, "--out", str(tmp_path / "out"))
+        written = Path(said.out.splitlines()[0])
+        assert written.suffix == f".{ending}"
+        assert written.read_text() == harness("tables", "--format", form).out
+    assert (tmp_path / "out" / "references.bib").exists()
+    alone = harness("tables", "--format", "latex", "--standalone").out
+    assert alone.startswith(r"\documentclass")
+
+
+def test_all_tables_are_those_that_have_something_to_show(small: Path, harness: Harness) -> None:
+    harness(*QUICK)
+    titles = [line for line in harness("tables", "--table", "all").out.splitlines() if line.startswith("###")]
+    assert [title.split(" · ")[1] for title in titles] == ["losses", "backbones", "search"]
+    assert "Params" in harness("tables", "--table", "backbones").out
+    assert "--published" in harness("tables", "--help").out
+    assert (
+        harness("tables", "--published", "none").out == harness("tables", "--published", "rows").out
+    )  # none for blobs
