@@ -79,7 +79,8 @@ class Results:
     ) -> str:
         """The tables of `harness tables` as text: of one kind, or of all. `published`: where the paper's numbers
         stand. `metrics`: the columns; empty for Recall@K and NMI."""
-        from harness.tables import build, render
+        from harness.tables import build
+        from harness.tables.render import formats as render
 
         if kind not in (*build.KINDS, "all"):
             raise unknown("kind of table", kind, (*build.KINDS, "all"))

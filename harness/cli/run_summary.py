@@ -63,7 +63,7 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
 
 def print_tables(account: "Account", results: list[Result]) -> None:
     from harness.tables import build as tables
-    from harness.tables import render
+    from harness.tables.render import formats as render
 
     stored, _ = account.store.results()
     searched = [result for result in stored if not result.trial.on_test]  # captions state what each loss was given

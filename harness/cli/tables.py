@@ -73,7 +73,7 @@ def tables(
     """Print tables of the stored results in the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
     from harness.tables import build
-    from harness.tables import render as renderer
+    from harness.tables.render import formats as renderer
 
     stored, problems = Store(results).results()
     columns = [name.strip() for name in metrics.split(",") if name.strip()]

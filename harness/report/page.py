@@ -13,8 +13,8 @@ import harness
 from harness.report import fairness, records
 from harness.spec import BASELINE, PIXELS, Result
 from harness.tables import build as tables
-from harness.tables import render
 from harness.tables import rows as measured
+from harness.tables.render import formats as render
 
 __all__ = ["Lacking", "Picture", "build"]
 

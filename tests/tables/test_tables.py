@@ -13,9 +13,9 @@ import pytest
 from harness.analysis import reference
 from harness.spec import UserError
 from harness.tables import build as tables
-from harness.tables import render
 from harness.tables import rows as measured
 from harness.tables.layout import letters
+from harness.tables.render import formats as render
 from tests.factories import NETWORK, USUAL, a_result, a_trial, baseline, cub, loss_row
 
 
