@@ -11,18 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.evaluation.neighbours import rank_all
-from harness.figures import pictures as shown
 from harness.figures import style
 from harness.figures.groups import Group
-from harness.figures.pictures import Shown
-from harness.figures.registry import Asked
+from harness.figures.pictures import Shown, chosen, load
+from harness.figures.registry import Drawing, Sources
 from harness.spec import UserError
 
 NEIGHBOURS = 4
 QUERIES = 6
 BLOCK = 2**22  # distances at once
 FRAMES = "green: the query's class, red and dashed: another"
-ALLOWED = "allowed is random:SEED, worst, or indices like 3,17,256"
+ALLOWED = "must be random:SEED, worst, or indices like 3,17,256"
 
 LEFT, GAP, BREAK, TOP = 0.36, 0.06, 0.12, 0.34  # inches: for indices, between images, beside the queries, for headings
 
@@ -36,16 +35,17 @@ class Found:
     right: tuple[bool, ...]
 
 
-def retrieval(group: Group, asked: Asked) -> Iterator[tuple[str, Figure]]:
+def retrieval(group: Group, sources: Sources) -> Iterator[Drawing]:
     """A picture for each loss, from its run with the lowest seed."""
-    found, remark = shown.chosen(group, asked)
-    for line in found:
-        some = shown.load(line.runs[0], asked)
-        rows = [neighbours(some, query) for query in pick(some, asked.queries)]
-        yield f"retrieval-{line.loss}", picture(some, rows, group.note([some.run], told(asked.queries), FRAMES, remark))
+    lines, remark = chosen("retrieval", group, sources)
+    for line in lines:
+        some = load(line.runs[0], sources)
+        rows = [neighbours(some, query) for query in pick(some, sources.queries)]
+        note = group.note([some.run], described(sources.queries), FRAMES, remark)
+        yield Drawing(picture(some, rows, note), line.loss)
 
 
-def told(queries: str) -> str:
+def described(queries: str) -> str:
     return "queries with the most wrong images before a right one" if queries == "worst" else f"queries {queries}"
 
 
@@ -63,9 +63,9 @@ def pick(some: Shown, text: str) -> list[int]:
         raise UserError(f"--queries {text}: {ALLOWED}")
     for word in words:
         if int(word) not in everything:
-            raise UserError(f"--queries {word}: allowed is 0 to {len(everything) - 1}, the images of the test half")
+            raise UserError(f"--queries {word}: must be 0 to {len(everything) - 1}, an image of the test half")
         if some.queries is not None and not some.queries[int(word)]:
-            raise UserError(f"--queries {word}: it is an image of the gallery; the first query is {allowed[0]}")
+            raise UserError(f"--queries {word}: is an image of the gallery; the first query is {allowed[0]}")
     return [int(word) for word in words]
 
 
@@ -79,19 +79,19 @@ def neighbours(some: Shown, query: int, count: int = NEIGHBOURS) -> Found:
         most = len(places)
     ranked = rank_all(some.embeddings[query], some.embeddings[places], itself)[: min(count, most)]
     nearest = places[ranked].tolist()
-    return Found(query, tuple(nearest), tuple(bool(some.labels[one] == some.labels[query]) for one in nearest))
+    return Found(query, tuple(nearest), tuple(bool(some.labels[row] == some.labels[query]) for row in nearest))
 
 
 def worst(some: Shown, count: int) -> list[int]:
     """The queries with the most wrong images before the first right one; among equals the one whose first right image
     is farther than its first wrong one by most, then by index. A query without a right image is none."""
     rows = torch.arange(len(some.labels))
-    asked, gallery = (rows, rows) if some.queries is None else (rows[some.queries], rows[~some.queries])
+    queries, gallery = (rows, rows) if some.queries is None else (rows[some.queries], rows[~some.queries])
     found: list[tuple[int, float, int]] = []
     points = some.embeddings.double()
     half = points[gallery].square().sum(dim=1) / 2
-    for part in asked.split(max(1, BLOCK // len(gallery))):
-        far = half - points[part] @ points[gallery].T  # half the squared distance, but for the query's own norm
+    for part in queries.split(max(1, BLOCK // len(gallery))):
+        far = half - points[part] @ points[gallery].T  # half the squared distance, without the query's own norm
         itself = part[:, None] == gallery
         right = (some.labels[part][:, None] == some.labels[gallery]) & ~itself
         first = far.masked_fill(~right, math.inf).amin(dim=1)

@@ -1,11 +1,13 @@
-"""The expected best of n trials, against every subset there is."""
+"""Intervals and tests against printed tables and scipy; the expected best of n trials against every subset."""
 
 import math
 from itertools import combinations
+from random import Random
 
 import pytest
+from scipy.stats import ttest_ind
 
-from harness.analysis.budget import expected_best
+from harness.analysis.statistics import expected_best, half_width, not_significantly_different
 
 
 @pytest.mark.parametrize("scores", [[0.3], [0.5, 0.1], [0.4, 0.9, 0.1, 0.7, 0.2, 0.65], [0.5, 0.5, 0.2, 0.5, 0.9]])
@@ -36,3 +38,27 @@ def test_many_trials_do_not_overflow() -> None:
     found = expected_best([float(number) for number in range(1, 601)])
     for n, mean, _ in found:
         assert mean == pytest.approx(n * 601 / (n + 1), rel=1e-12)
+
+
+def test_half_width_needs_two_values() -> None:
+    assert half_width([0.5]) is None
+    # two values: 12.706 (97.5 % of t with one degree of freedom) times half their distance
+    assert half_width([0.4, 0.6]) == pytest.approx(12.7062 * 0.1, rel=1e-4)
+
+
+def test_welchs_test_agrees_with_scipys() -> None:
+    random = Random(0)
+    outcomes = set()
+    for _ in range(200):
+        one = [random.gauss(0.5, 0.02) for _ in range(random.randint(2, 5))]
+        other = [random.gauss(0.52, 0.01) for _ in range(random.randint(2, 5))]
+        expected = bool(ttest_ind(one, other, equal_var=False).pvalue > 0.05)
+        assert not_significantly_different(one, other) == expected
+        outcomes.add(expected)
+    assert outcomes == {True, False}
+
+
+def test_without_spread_or_with_a_single_value_nothing_is_tested() -> None:
+    assert not not_significantly_different([0.5], [0.5, 0.6])
+    assert not not_significantly_different([0.5, 0.5], [0.6, 0.6])
+    assert not_significantly_different([0.5, 0.5], [0.5, 0.5])
