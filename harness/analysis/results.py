@@ -77,15 +77,15 @@ class Comparison:
 def comparisons(results: Iterable[Result]) -> list[Comparison]:
     """By protocol, then by backbone. Raw pixels, which have no backbone, are part of every comparison of their
     protocol."""
-    found = []
+    compared = []
     for protocol, members in group_by(results, lambda result: result.trial.protocol):
         pixels = [result for result in members if result.trial.is_pixels]
         networks = [result for result in members if not result.trial.is_pixels]
         for backbone, runs in group_by(networks, lambda result: result.trial.backbone):
-            found.append(Comparison(protocol, backbone, (*pixels, *runs)))
+            compared.append(Comparison(protocol, backbone, (*pixels, *runs)))
         if not networks:
-            found.append(Comparison(protocol, PIXELS, tuple(pixels)))
-    return found
+            compared.append(Comparison(protocol, PIXELS, tuple(pixels)))
+    return compared
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,23 @@ def half_width(values: Sequence[float]) -> float | None:
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
-def not_significantly_different(one: Sequence[float], other: Sequence[float]) -> bool:
+def not_significantly_different(first: Sequence[float], second: Sequence[float]) -> bool:
     """By Welch's t-test at 95 %, which needs two values of each: with fewer nothing is claimed.
 
     t = (m_1 - m_2) / sqrt(e_1 + e_2) with e_i = s_i^2 / n_i, and
     (e_1 + e_2)^2 / (e_1^2 / (n_1 - 1) + e_2^2 / (n_2 - 1)) degrees of freedom.
     """
-    if min(len(one), len(other)) < 2:
+    if min(len(first), len(second)) < 2:
         return False
-    difference = abs(fmean(one) - fmean(other))
-    errors = [variance(values) / len(values) for values in (one, other)]
+    difference = abs(fmean(first) - fmean(second))
+    errors = [variance(values) / len(values) for values in (first, second)]
     if sum(errors) == 0:  # no spread at all: different means differ
         return difference == 0
     from scipy.special import stdtr
 
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(values) - 1) for e, values in zip(errors, (one, other), strict=True))
+    freedom = sum(errors) ** 2 / sum(
+        e**2 / (len(values) - 1) for e, values in zip(errors, (first, second), strict=True)
+    )
     p = 2 * float(stdtr(freedom, -difference / math.sqrt(sum(errors))))
     return p > SIGNIFICANT
 

@@ -48,7 +48,7 @@ class Group:
     def note(self, runs: Sequence[Result], *remarks: str) -> str:
         """Where a figure comes from, for its corner."""
         ids = f": {', '.join(sorted(run.id[:6] for run in runs))}" if len(runs) <= FEW else ""
-        parts = [self.dataset, self.protocol, self.backbone, f"{counted(runs)}{ids}", *remarks]
+        parts = [self.dataset, self.protocol, self.backbone, f"{counted(len(runs))}{ids}", *remarks]
         return " · ".join(part for part in parts if part)
 
 
@@ -102,9 +102,9 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
     for configuration in sorted(configurations(alike), key=amount):
         chosen[configuration[0].trial.loss] = configuration
     hidden = len(runs) - sum(map(len, chosen.values()))
-    remark = f"{hidden} run{'s' if hidden != 1 else ''} with other settings not shown" if hidden else ""
-    shown = [Line(loss, tuple(sorted(chosen[loss], key=lambda run: run.trial.seed))) for loss in sorted(chosen)]
-    return shown, remark
+    remark = f"{counted(hidden)} with other settings not shown" if hidden else ""
+    series = [Line(loss, tuple(sorted(chosen[loss], key=lambda run: run.trial.seed))) for loss in sorted(chosen)]
+    return series, remark
 
 
 def trained_alike(runs: Sequence[Result]) -> list[Result]:
@@ -131,8 +131,8 @@ def search_of(group: Group) -> Search:
     return Search(metric, scores, runs)
 
 
-def counted(runs: Sequence[Result]) -> str:
-    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+def counted(runs: int) -> str:
+    return f"{runs} run{'s' if runs != 1 else ''}"
 
 
 def filename(text: str) -> str:

@@ -14,7 +14,7 @@ from harness.spec import Dataset, Result, UserError, unknown
 
 
 @dataclass(frozen=True)
-class Shown:
+class EmbeddedImages:
     """Row i of the embeddings is image `test[i]` of the dataset."""
 
     run: Result
@@ -39,16 +39,16 @@ def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
     runs = [run for run in group.final() if run.artifacts.get("embeddings")]
     if not runs:
         raise missing(name, group)
-    shown, remark = lines(runs)
+    series, remark = lines(runs)
     if sources.loss is None:
-        return shown, remark
-    known = [line.loss for line in shown]
+        return series, remark
+    known = [line.loss for line in series]
     if sources.loss not in known:
         raise unknown(f"loss with embeddings ({group.dataset}, {group.protocol})", sources.loss, known)
-    return [line for line in shown if line.loss == sources.loss], remark
+    return [line for line in series if line.loss == sources.loss], remark
 
 
-def load(run: Result, sources: Sources) -> Shown:
+def load(run: Result, sources: Sources) -> EmbeddedImages:
     """The images come from this machine's cache, which is built where there is none."""
     stored = ensembles.load(run, sources.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
@@ -63,7 +63,7 @@ def load(run: Result, sources: Sources) -> Shown:
     fold = loading.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
-    return Shown(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)
+    return EmbeddedImages(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)
 
 
 def described(run: Result) -> Dataset:

@@ -22,37 +22,37 @@ LEAKED = "the epoch was chosen on these test classes"
 
 def curves(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes over epochs (the paper's Fig. 6)."""
-    shown, remark = with_curve("curves", group, "R@1")
+    series, remark = with_curve("curves", group, "R@1")
     figure, axes = plot("Epoch", "Recall@1 (%)")
-    for line in shown:
+    for line in series:
         draw_curve(axes, group, line, "R@1", "-")
-    style.legend(figure, keys(group, shown))
-    finish(figure, group, shown, "band: min to max over seeds", selected_on(shown), remark)
+    style.legend(figure, keys(group, series))
+    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
     yield Drawing(figure)
 
 
 def overfitting(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on training classes against that on test classes, over epochs (the paper's Figs. 7 and 8)."""
-    shown, remark = with_curve("overfitting", group, "R@1", "train R@1")
+    series, remark = with_curve("overfitting", group, "R@1", "train R@1")
     figure, axes = plot("Epoch", "Recall@1 (%)")
-    for line in shown:
+    for line in series:
         draw_curve(axes, group, line, "train R@1", "--")
         draw_curve(axes, group, line, "R@1", "-")
     sides = [(Line2D([], [], color=style.GREY, linestyle="--"), "training classes")]
     sides += [(Line2D([], [], color=style.GREY), "test classes")]
-    style.legend(figure, [*keys(group, shown), *sides])
-    finish(figure, group, shown, "band: min to max over seeds", selected_on(shown), remark)
+    style.legend(figure, [*keys(group, series), *sides])
+    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
     yield Drawing(figure)
 
 
 def search(group: Group, sources: Sources) -> Iterator[Drawing]:
     """The best validation score to expect of so many trials of random search."""
-    found = search_of(group)
-    scores = {loss: values for loss, values in found.scores.items() if len(values) > 1}
+    trials = search_of(group)
+    scores = {loss: values for loss, values in trials.scores.items() if len(values) > 1}
     if not scores:
         raise missing("search", group)
-    runs = [run for run in found.runs if run.trial.loss in scores]
-    figure, axes = plot("Trials of random search", f"Expected best {found.metric} (%)", whole=True)
+    runs = [run for run in trials.runs if run.trial.loss in scores]
+    figure, axes = plot("Trials of random search", f"Expected best {trials.metric} (%)", whole=True)
     for loss, values in scores.items():
         n, mean, deviation = zip(*expected_best([100 * value for value in values]), strict=True)
         look = style.look(loss, group.losses)
@@ -69,11 +69,11 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes against the time training took."""
     if not group.final():
         raise missing("cost", group)
-    shown, remark = lines(group.final())
+    series, remark = lines(group.final())
     figure, axes = plot("Training (minutes)", "Recall@1 (%)")
-    preparing = pretraining([run for line in shown for run in line.runs])
+    preparing = pretraining([run for line in series for run in line.runs])
     points = []
-    for line in shown:
+    for line in series:
         look = style.look(line.loss, group.losses)
         seconds = [run.seconds.get("train", 0.0) + preparing[run.trial.seed] for run in line.runs]
         x, y = sum(seconds) / len(seconds) / 60, 100 * score(line.runs, "R@1").score
@@ -83,18 +83,18 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
         )
         points.append(labels.Named(x, y, style.words(line.title), look.colour, half))
     level = None
-    before = untrained(group.results, shown[0].runs[0].trial)
+    before = untrained(group.results, series[0].runs[0].trial)
     if before:
         level = (100 * score(before, "R@1").score, style.words(before[0].title))
         axes.axhline(level[0], color=style.GREY, linestyle=":", linewidth=0.9)
     figure.set_figheight(HEIGHT + 0.06 * max(0, len(points) - 6))  # names need room
-    several = any(len(line.runs) > 1 for line in shown)
+    several = any(len(line.runs) > 1 for line in series)
     interval = "bars: 95 % interval of the mean over seeds" if several else ""
     axes.margins(y=0.15)
     middle, span = ends([point.x for point in points])
     axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)
-    finish(figure, group, shown, interval, devices(shown), remark)
-    labels.place(figure, axes, points, level)
+    finish(figure, group, series, interval, devices(series), remark)
+    labels.name_points(figure, axes, points, level)
     yield Drawing(figure)
 
 
@@ -105,17 +105,17 @@ def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
     single = [run for run in group.final() if run.id in members]
     if not single:
         raise missing("ensemble", group)
-    shown, remark = lines(single)
+    series, remark = lines(single)
     figure, axes = plot("Networks in the ensemble", "Recall@1 (%)", whole=True)
-    for line in shown:
+    for line in series:
         sizes = {1: score(line.runs, "R@1").score}
         ids = {run.id for run in line.runs}
         sizes |= {result.ensemble: result.metrics["R@1"] for result in joined if ids.issuperset(result.members)}
         look = style.look(line.loss, group.losses)
         x = sorted(sizes)
         axes.plot(x, [100 * sizes[size] for size in x], color=look.colour, marker=look.marker, clip_on=False)
-    style.legend(figure, keys(group, shown))
-    finish(figure, group, shown, "mean over all subsets of that size", remark)
+    style.legend(figure, keys(group, series))
+    finish(figure, group, series, "mean over all subsets of that size", remark)
     yield Drawing(figure)
 
 
@@ -145,9 +145,9 @@ def draw_curve(axes: Axes, group: Group, line: Line, metric: str, stroke: str) -
     axes.fill_between(epochs, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
-def selected_on(shown: Sequence[Line]) -> str:
+def selected_on(series: Sequence[Line]) -> str:
     """Whether the epoch was chosen on these curves."""
-    leaked = any(run.trial.epoch_chosen_on for line in shown for run in line.runs)
+    leaked = any(run.trial.epoch_chosen_on for line in series for run in line.runs)
     return LEAKED if leaked else DIAGNOSTIC
 
 
@@ -159,10 +159,10 @@ def pretraining(runs: Sequence[Result]) -> dict[int, float]:
     return seconds
 
 
-def devices(shown: Sequence[Line]) -> str:
+def devices(series: Sequence[Line]) -> str:
     known = {
         f"{' '.join(str(run.provenance['device']).split())}, {run.provenance.get('threads', '?')} threads"
-        for line in shown
+        for line in series
         for run in line.runs
         if run.provenance.get("device")
     }
@@ -182,10 +182,10 @@ def plot(x: str, y: str, *, whole: bool = False) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def keys(group: Group, shown: Sequence[Line]) -> list[tuple[Line2D, str]]:
-    return [(style.key(style.look(line.loss, group.losses)), style.words(line.title)) for line in shown]
+def keys(group: Group, series: Sequence[Line]) -> list[tuple[Line2D, str]]:
+    return [(style.key(style.look(line.loss, group.losses)), style.words(line.title)) for line in series]
 
 
-def finish(figure: Figure, group: Group, shown: Sequence[Line], *remarks: str) -> None:
+def finish(figure: Figure, group: Group, series: Sequence[Line], *remarks: str) -> None:
     """The note on all runs that are shown."""
-    style.note(figure, group.note([run for line in shown for run in line.runs], *remarks))
+    style.note(figure, group.note([run for line in series for run in line.runs], *remarks))

@@ -123,9 +123,9 @@ def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
     )
 
 
-def key(one: Look) -> Line2D:
+def key(look: Look) -> Line2D:
     """What stands for a loss in a legend."""
-    return Line2D([], [], color=one.colour, marker=one.marker)
+    return Line2D([], [], color=look.colour, marker=look.marker)
 
 
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:

@@ -65,14 +65,14 @@ def tsne(group: Group, sources: Sources) -> Iterator[Drawing]:
     """One loss's: that of --loss, else the Group Loss's, else the first; from its run with the lowest seed."""
     lines, remark = chosen("tsne", group, sources)
     line = next((line for line in lines if line.loss == DEFAULT), lines[0])
-    some = load(line.runs[0], sources)
-    rows = sample(some.labels.numpy(), MOST)
-    labels = some.labels.numpy()[rows]
-    pictures = [Image.fromarray(some.picture(row)) for row in rows.tolist()]
-    images = Map(project(some.embeddings[rows].double().numpy()), labels, pictures)
-    how = f"t-SNE of {len(rows)} of {len(some.labels)} test images, {len(set(labels.tolist()))} classes"
-    note = group.note([some.run], how, "dashed: of another class than its cluster", remark)
-    yield Drawing(draw(style.words(some.run.title, 40), images, note), line.loss)
+    embedded = load(line.runs[0], sources)
+    rows = sample(embedded.labels.numpy(), MOST)
+    labels = embedded.labels.numpy()[rows]
+    pictures = [Image.fromarray(embedded.picture(row)) for row in rows.tolist()]
+    images = Map(project(embedded.embeddings[rows].double().numpy()), labels, pictures)
+    how = f"t-SNE of {len(rows)} of {len(embedded.labels)} test images, {len(set(labels.tolist()))} classes"
+    note = group.note([embedded.run], how, "dashed: of another class than its cluster", remark)
+    yield Drawing(draw(style.words(embedded.run.title, 40), images, note), line.loss)
 
 
 def sample(labels: np.ndarray, most: int) -> np.ndarray:

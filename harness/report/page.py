@@ -103,7 +103,7 @@ def section(table: Table) -> str:
 
 def figures(pictures: Sequence[Picture], missing: Sequence[Missing]) -> str:
     drawn = f'<div class="figures">\n{"".join(map(figure, pictures))}</div>\n' if pictures else ""
-    reasons = "".join(f"<li><b>{escape(one.figure)}</b>: {escape(one.reason)}</li>\n" for one in missing)
+    reasons = "".join(f"<li><b>{escape(lack.figure)}</b>: {escape(lack.reason)}</li>\n" for lack in missing)
     return drawn + (f"<h3>Not drawn, because results are missing</h3>\n<ul>\n{reasons}</ul>\n" if reasons else "")
 
 

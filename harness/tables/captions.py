@@ -87,8 +87,8 @@ def footnotes(
 def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:
     """Why a row is not to be measured by the paper's numbers beside it."""
     different = [
-        f"{one.setting} = {written(one.value)} ({one.by}: {any_of(one.expected)})"
-        for one in reference.differences(result)
+        f"{difference.setting} = {written(difference.value)} ({difference.by}: {any_of(difference.expected)})"
+        for difference in reference.differences(result)
     ]
     notes = [f"Not the paper's setting: {'; '.join(different)}."] if different else []
     for metric in metrics:

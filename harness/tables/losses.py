@@ -44,10 +44,10 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
 
 
 def table(
-    kind: Kind, comparison: Comparison, shown: Sequence[Result], published: Published, metrics: Sequence[str]
+    kind: Kind, comparison: Comparison, results: Sequence[Result], published: Published, metrics: Sequence[str]
 ) -> Table:
-    """The results that are shown; the budgets count all of the comparison's."""
-    datasets = by_dataset(shown)
+    """`results`: those that stand in it; budgets count all of the comparison's."""
+    datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset)
         for dataset in datasets
@@ -58,6 +58,6 @@ def table(
     if printed:
         measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
     every = (*printed, *measured)
-    legend = captions.legend(kind, every, columns, captions.seeds_of(shown))
+    legend = captions.legend(kind, every, columns, captions.seeds_of(results))
     caption = " ".join([*legend, *captions.budgets(datasets, comparison.results)])
     return Table(kind, comparison.protocol, comparison.backbone, columns, every, caption)

@@ -27,13 +27,13 @@ def table(comparison: Comparison, dataset: OnDataset) -> Table:
     rows: list[Row] = []
     early_stopped = False
     for _, runs in group_by(dataset.results, lambda run: run.trial.loss):
-        shown = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
+        examples = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
         of_loss = []
-        for run in shown:
+        for run in examples:
             spent = budget.of(run.trial, dataset.results)
             early_stopped = early_stopped or spent.early_stopped
             cells = tuple(Cell(text) for text in row_texts(run, spent))
-            of_loss.append(Row(run.title + distinction(run, shown), cells))
+            of_loss.append(Row(run.title + distinction(run, examples), cells))
         rows += sorted(of_loss, key=lambda row: row.label)
     caption = (
         f"Random search on validation classes, selected by {metric}. Hours and images are those of search and final "

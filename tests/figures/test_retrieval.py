@@ -6,45 +6,47 @@ import pytest
 import torch
 
 from harness.figures import retrieval
-from harness.figures.pictures import Shown
+from harness.figures.pictures import EmbeddedImages
 from harness.spec import UserError
 from tests.factories import a_result
 
 
-def shown(points: list[list[float]], labels: list[int], queries: list[bool] | None = None) -> Shown:
+def embedded(points: list[list[float]], labels: list[int], queries: list[bool] | None = None) -> EmbeddedImages:
     no_images: Any = None
     apart = torch.tensor(queries) if queries is not None else None
-    return Shown(a_result(), torch.tensor(points), torch.tensor(labels), apart, no_images, torch.arange(len(labels)))
+    return EmbeddedImages(
+        a_result(), torch.tensor(points), torch.tensor(labels), apart, no_images, torch.arange(len(labels))
+    )
 
 
 def test_neighbours_come_by_distance_then_index_and_never_the_query_itself() -> None:
     # the twin of the query lies on it, and comes before it by index
-    some = shown([[0.0], [0.0], [3.0], [-1.0], [1.0], [2.0]], [0, 0, 0, 1, 1, 0])
-    found = retrieval.neighbours(some, 1)
+    images = embedded([[0.0], [0.0], [3.0], [-1.0], [1.0], [2.0]], [0, 0, 0, 1, 1, 0])
+    found = retrieval.neighbours(images, 1)
     assert found.nearest == (0, 3, 4, 5)
     assert found.right == (True, False, False, True)
 
 
 def test_neighbours_of_a_query_come_from_the_gallery_where_the_two_are_apart() -> None:
-    some = shown([[0.0], [0.1], [0.5], [0.2], [0.9]], [0, 0, 0, 1, 1], [True, True, False, False, False])
-    assert retrieval.neighbours(some, 0) == retrieval.Found(0, (3, 2, 4), (False, True, False))
+    images = embedded([[0.0], [0.1], [0.5], [0.2], [0.9]], [0, 0, 0, 1, 1], [True, True, False, False, False])
+    assert retrieval.neighbours(images, 0) == retrieval.Neighbours(0, (3, 2, 4), (False, True, False))
 
 
 def test_the_worst_queries_have_the_most_wrong_images_before_the_first_right_one() -> None:
     """0 and 4, ten apart, see three wrong ones first: 0 the nearest at 1.0, 4 at 8.8, so 0 is worse. 1, 2 and 3 find
     theirs at 0.1 and the nearest wrong one at 1.0, 1.1, 1.2. 5 is alone in its class."""
-    some = shown([[0.0], [1.0], [1.1], [1.2], [10.0], [50.0]], [0, 1, 1, 1, 0, 2])
-    assert retrieval.worst(some, 9) == [0, 4, 1, 2, 3]
-    assert retrieval.worst(some, 1) == [0]
+    images = embedded([[0.0], [1.0], [1.1], [1.2], [10.0], [50.0]], [0, 1, 1, 1, 0, 2])
+    assert retrieval.worst(images, 9) == [0, 4, 1, 2, 3]
+    assert retrieval.worst(images, 1) == [0]
 
 
 def test_random_queries_repeat_with_their_seed_and_are_queries() -> None:
-    some = shown([[float(n)] for n in range(40)], [n // 2 for n in range(40)], [n % 2 == 0 for n in range(40)])
-    first = retrieval.pick(some, "random:0")
-    assert first == retrieval.pick(some, "random:0") != retrieval.pick(some, "random:1")
+    images = embedded([[float(n)] for n in range(40)], [n // 2 for n in range(40)], [n % 2 == 0 for n in range(40)])
+    first = retrieval.pick(images, "random:0")
+    assert first == retrieval.pick(images, "random:0") != retrieval.pick(images, "random:1")
     assert len(set(first)) == 6
     assert all(number % 2 == 0 for number in first)
-    assert retrieval.pick(some, "4, 2") == [4, 2]
+    assert retrieval.pick(images, "4, 2") == [4, 2]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,6 @@ def test_random_queries_repeat_with_their_seed_and_are_queries() -> None:
     ],
 )
 def test_queries_that_are_none_are_refused(text: str, complaint: str) -> None:
-    some = shown([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], [True, False, True, False])
+    images = embedded([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], [True, False, True, False])
     with pytest.raises(UserError, match=complaint):
-        retrieval.pick(some, text)
+        retrieval.pick(images, text)
