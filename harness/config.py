@@ -48,20 +48,12 @@ def names(kind: str) -> list[str]:
     return sorted(file.stem for file in (CONFIGS / kind).glob("*.toml"))
 
 
-def find_dataset(name: str) -> Dataset | None:
-    """A shipped dataset; None for a user's own."""
+def find_dataset(name: str) -> Dataset | None:  # None: a user's own
     return dataset(name) if name in names("datasets") else None
 
 
-def find_protocol(name: str) -> Protocol | None:
-    """A shipped protocol; None for one that is gone: results outlive it."""
+def find_protocol(name: str) -> Protocol | None:  # None: it is gone, and its results are still there
     return protocol(name) if name in names("protocols") else None
-
-
-def title_of(dataset: str) -> str:
-    """What people call a dataset; of a user's own its name."""
-    shipped = find_dataset(dataset)
-    return shipped.title if shipped else dataset
 
 
 def dataset(name: str) -> Dataset:

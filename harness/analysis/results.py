@@ -114,9 +114,15 @@ def by_dataset(results: Iterable[Result]) -> list[OnDataset]:
     for (_, name, version, fingerprint), members in groups:
         several = copies[name] > 1
         slug = f"{name}-v{version}-{fingerprint}" if several else name
-        title = config.title_of(name) + (f" (version {version}, {fingerprint})" if several else "")
+        title = title_of(name) + (f" (version {version}, {fingerprint})" if several else "")
         datasets.append(OnDataset(slug, title, tuple(members)))
     return datasets
+
+
+def title_of(dataset: str) -> str:
+    """What people call a dataset; of a user's own its name."""
+    shipped = config.find_dataset(dataset)
+    return shipped.title if shipped else dataset
 
 
 def dataset_order(name: str) -> int:

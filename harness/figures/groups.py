@@ -10,7 +10,7 @@ from harness.analysis import budget
 from harness.analysis.results import amount, by_dataset, configurations, largest_ensembles, select, usual_settings
 from harness.spec import BASELINE, Result, UserError
 
-FEW = 4  # so many ids are named
+FEW = 4  # runs whose ids are named; of more only the number
 
 
 @dataclass(frozen=True)

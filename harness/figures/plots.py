@@ -46,7 +46,7 @@ def overfitting(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 
 def search(group: Group, sources: Sources) -> Iterator[Drawing]:
-    """The best validation score to expect of so many trials of random search."""
+    """The best validation score to expect of n trials of random search."""
     trials = search_of(group)
     scores = {loss: values for loss, values in trials.scores.items() if len(values) > 1}
     if not scores:
@@ -99,7 +99,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 
 def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
-    """Recall@1 on test classes of so many networks joined; of one: the mean of the single runs."""
+    """Recall@1 on test classes of ensembles, by the number of networks; of one: the mean of the single runs."""
     joined = group.ensembles()
     members = {id for result in joined for id in result.members}
     single = [run for run in group.final() if run.id in members]

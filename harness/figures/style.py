@@ -87,7 +87,7 @@ def note(figure: Figure, text: str) -> None:
 
 
 def wrapped(text: str, width: float) -> list[str]:
-    """Lines of small letters, at most so many inches long."""
+    """Lines of small letters, at most `width` inches long."""
     lines = [""]
     for word in words(text, len(text)).split():
         longer = f"{lines[-1]} {word}".strip()

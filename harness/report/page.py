@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 import harness
-from harness import config
+from harness.analysis.results import title_of
 from harness.figures.registry import FIGURES
 from harness.report import fairness, records
 from harness.report.pictures import Missing, Picture
@@ -73,7 +73,7 @@ def summary(results: Sequence[Result]) -> str:
     backbones = {result.trial.backbone for result in results} - {PIXELS}
     named = {
         "Losses": losses,
-        "Datasets": sorted({config.title_of(result.trial.dataset) for result in results}),
+        "Datasets": sorted({title_of(result.trial.dataset) for result in results}),
         "Protocols": sorted({result.trial.protocol for result in results}),
         "Networks": sorted(backbones),
     }

@@ -40,10 +40,13 @@ def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Se
 
 
 def seeds_of(results: Iterable[Result]) -> list[int]:
-    """How many seeds each configuration of a loss has; where there are only baselines, theirs."""
-    results = [result for result in results if not result.is_ensemble]
-    losses = [len(runs) for runs in configurations(results)]
-    return losses or list(Counter(result.trial.configuration for result in results).values()) or [1]
+    """How many seeds each configuration of a loss has. The baselines count only where they alone have several: raw
+    pixels, and a network without a random part, are measured once."""
+    single = [result for result in results if not result.is_ensemble]
+    losses = [len(runs) for runs in configurations(single)]
+    if max(losses, default=0) > 1:
+        return losses
+    return list(Counter(result.trial.configuration for result in single).values()) or [1]
 
 
 def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:

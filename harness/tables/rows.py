@@ -7,9 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from harness import config
 from harness.analysis import reference
-from harness.analysis.results import OnDataset, group_by, usual_settings
+from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
 from harness.analysis.statistics import half_width, not_significantly_different
 from harness.spec import TUNABLE, Result
 from harness.tables import captions
@@ -128,7 +127,7 @@ def published_rows(kind: str, columns: Sequence[Column]) -> list[Row]:
         if any(number and number.text for number in printed):
             cells = tuple(Cell(as_printed(number)) if number else Cell() for number in printed)
             notes = tuple(
-                f"{number.metric} on {config.title_of(number.dataset)}: {number.note}."
+                f"{number.metric} on {title_of(number.dataset)}: {number.note}."
                 for number in printed
                 if number and number.note
             )

@@ -85,6 +85,11 @@ def test_seeds_are_counted_over_losses_and_the_single_run_of_raw_pixels_does_not
     (table,) = build([*pair, loss_row("triplet", "Triplet", 0.5), baseline("pixels", 0.3)])
     assert "over 1 to 2 seeds." in table.caption
     assert "Values from a single seed cannot be tested for significance." in table.caption
+    networks = [
+        replace(one, trial=replace(one.trial, seed=seed)) for seed, one in enumerate(2 * [baseline(NETWORK, 0.4)])
+    ]
+    (table,) = build([loss_row("group", "Group Loss", 0.6), *networks])
+    assert "over 1 to 2 seeds." in table.caption
     (table,) = build([baseline("pixels", 0.3)])
     assert "Percent on test classes, 1 seed." in table.caption
 
