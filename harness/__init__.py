@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from harness.spec import PIXELS, Failure, Purpose, Result, UserError, unknown
+from harness.spec import Failure, Purpose, Result, UserError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,22 +51,17 @@ class Results:
     ) -> "Results":
         """The results that have these values; the raw-pixel baseline goes with any backbone. An unknown value is a
         UserError."""
+        from harness.analysis.results import matching
+
         wanted = {"dataset": dataset, "loss": loss, "protocol": protocol, "backbone": backbone, "fold": fold}
-        results = list(self.results)
-        for name, value in wanted.items():
-            if value is not None:
-                known = sorted({getattr(result.trial, name) for result in results})
-                if value not in known:
-                    raise unknown(f"{name} with results", value, known)
-                allowed = (value, PIXELS) if name == "backbone" else (value,)
-                results = [result for result in results if getattr(result.trial, name) in allowed]
+        results = matching(self.results, **wanted)
         if purpose is not None:
             results = [result for result in results if result.purpose == purpose]
         return replace(self, results=tuple(results))
 
     def frame(self) -> "pd.DataFrame":
-        """A row per metric of a result, with all settings of its trial."""
-        from harness.store import frame
+        """One row per result: the settings of its trial, each knob as knob.<name>, each metric as a column."""
+        from harness.analysis.results import frame
 
         return frame(self.results)
 
@@ -79,19 +74,20 @@ class Results:
     ) -> str:
         """The tables of `harness tables` as text: of one kind, or of all. `published`: where the paper's numbers
         stand. `metrics`: the columns; empty for Recall@K and NMI."""
-        from harness.tables import build, render
+        from harness.analysis.results import on_test
+        from harness.tables.build import KINDS, build_all
+        from harness.tables.render.data import csv
+        from harness.tables.render.formats import BIBLIOGRAPHY, Format, render
 
-        if kind not in (*build.KINDS, "all"):
-            raise unknown("kind of table", kind, (*build.KINDS, "all"))
-        if format not in (*render.ENDINGS, "json", "csv"):
-            raise unknown("format", format, (*render.ENDINGS, "json", "csv"))
+        if kind not in (*KINDS, "all"):
+            raise unknown("kind of table", kind, (*KINDS, "all"))
+        if format not in get_args(Format):
+            raise unknown("format", format, get_args(Format))
         if format == "csv":
-            return render.csv(build.final(self.results), metrics, published=published != "none")
-        kinds = build.KINDS if kind == "all" else (kind,)
-        results = self._with_searches()
-        built = [table for each in kinds for table in build.build(results, each, published, metrics)]
-        texts = render.render(built, format)
-        return "\n".join(text for name, text in texts.items() if name != render.BIBLIOGRAPHY)
+            return csv(on_test(self.results), metrics, published=published != "none")
+        kinds = tuple(KINDS) if kind == "all" else (kind,)
+        texts = render(build_all(self._with_searches(), kinds, published, metrics), format)
+        return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
 
     def _with_searches(self) -> list[Result]:
         """Captions state each loss's budget, whichever results are shown: their searches are added."""

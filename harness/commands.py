@@ -32,6 +32,16 @@ def command(result: Result, protocol: Protocol) -> str:
     return line
 
 
+def more_like(result: Result, *options: str) -> str:
+    """The `harness run` with these options on a result's dataset, with its protocol and backbone."""
+    trial = result.trial
+    words = ["harness", "run", *dataset_options(result), "--protocol", trial.protocol]
+    protocol = config.find_protocol(trial.protocol)
+    if protocol is None or protocol.shared(trial.dataset)["backbone"] != trial.backbone:
+        words += ["--set", f"backbone={trial.backbone}"]
+    return shlex.join([*words, *options])
+
+
 def loss_option(trial: Trial) -> str:
     """A user's file is not stored: it has to be where the command is run."""
     stem, _, name = trial.loss.rpartition(".")
@@ -41,7 +51,7 @@ def loss_option(trial: Trial) -> str:
 def dataset_options(result: Result) -> list[str]:
     """A shipped dataset by its name, a user's own by its path."""
     name = result.trial.dataset
-    if name not in config.names("datasets"):
+    if config.find_dataset(name) is None:
         name = result.provenance.get("data") or f"./{name}"
     return ["--dataset", name]
 

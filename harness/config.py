@@ -47,6 +47,14 @@ def names(kind: str) -> list[str]:
     return sorted(file.stem for file in (CONFIGS / kind).glob("*.toml"))
 
 
+def find_dataset(name: str) -> Dataset | None:  # None: a user's own
+    return dataset(name) if name in names("datasets") else None
+
+
+def find_protocol(name: str) -> Protocol | None:  # None: it is gone, and its results are still there
+    return protocol(name) if name in names("protocols") else None
+
+
 def dataset(name: str) -> Dataset:
     """A shipped one by its name, or a user's own: a folder of class folders, a .csv list, a .toml like the shipped."""
     if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):

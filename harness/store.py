@@ -4,16 +4,12 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.files import write_part, writing
 from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
 
@@ -129,22 +125,6 @@ class Store:
         if len(files) > 1:
             raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")
         return files[0]
-
-
-def frame(results: Iterable[Result]) -> "pd.DataFrame":
-    """The long table: a row a metric of a result."""
-    import pandas as pd
-
-    rows = []
-    for result in results:
-        trial = result.trial.to_json()
-        trial["knobs"] = json.dumps(trial["knobs"], sort_keys=True)
-        trial["drops"] = ",".join(str(epoch) for epoch in trial["drops"])
-        fixed = {"id": result.id, "title": result.title, "cite": result.cite, **trial}
-        fixed |= {"ensemble": result.ensemble, "members": " ".join(result.members), "recipe": result.recipe}
-        fixed |= {"parameters": result.parameters, "seconds": result.seconds["total"]}
-        rows += [{**fixed, "metric": metric, "value": value} for metric, value in result.metrics.items()]
-    return pd.DataFrame(rows)
 
 
 def read(file: Path) -> Result:

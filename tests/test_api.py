@@ -36,12 +36,12 @@ def test_what_is_stored_is_not_run_again(small: Path, tmp_path: Path, monkeypatc
     assert {result.id for result in run(tmp_path, ["triplet", "group"])} == {result.id for result in first}
 
 
-def test_the_frame_has_a_row_per_metric_and_filters_keep_what_is_named(small: Path, tmp_path: Path) -> None:
+def test_the_frame_has_a_row_per_result_and_filters_keep_what_is_named(small: Path, tmp_path: Path) -> None:
     run(tmp_path, "triplet", trials=2)
     results = harness.load(tmp_path / "results")
     frame = results.frame()
-    assert len(frame) == sum(len(result.metrics) for result in results)
-    assert {"loss", "dataset", "fold", "metric", "value"} <= set(frame.columns)
+    assert list(frame["id"]) == [result.id for result in results]
+    assert {"loss", "dataset", "fold", "purpose", "knob.margin", "R@1", "NMI"} <= set(frame.columns)
     assert {result.trial.fold for result in results.filter(fold="val0")} == {"val0"}
     assert len(results.filter(purpose="search")) == 2
     assert len(results.filter(loss="triplet", fold="test")) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from harness import store as store_module
 from harness.spec import Failure, UserError
-from harness.store import Store, frame
+from harness.store import Store
 from tests.factories import a_result, a_trial
 
 
@@ -101,14 +101,6 @@ def test_ids_are_found_by_their_beginning(store: Store) -> None:
         store.put(a_result(a_trial(seed=seed)))
     with pytest.raises(UserError, match="begins several ids"):
         store.find(next(c for c in "0123456789abcdef" if sum(f.stem[0] == c for f in store.files()) > 1))
-
-
-def test_the_frame_is_long(store: Store) -> None:
-    table = frame([a_result(), a_result(a_trial(seed=1))])
-    assert len(table) == 8
-    assert set(table["metric"]) == {"R@1", "R@2", "NMI", "MAP@R"}
-    assert set(table["seed"]) == {0, 1}
-    assert json.loads(table["knobs"][0]) == {"margin": 0.2}
 
 
 def test_reading_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:

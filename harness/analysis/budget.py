@@ -1,10 +1,10 @@
-"""What a loss was given: trials, hours, images; and what a random search of n trials may be expected to find."""
+"""What a loss was given: search trials, final runs, hours and training images."""
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness import config
+from harness.analysis.results import Scored, scored_search
 from harness.spec import Result, Trial
 
 
@@ -12,110 +12,99 @@ from harness.spec import Result, Trial
 class Budget:
     """Of one loss, trained in one way on one dataset: its search on validation classes and its final runs."""
 
-    scores: tuple[float, ...]  # on validation classes, a configuration each: the mean over the protocol's folds
-    search: tuple[Result, ...]  # what they come from
+    search: tuple[Scored, ...]  # the configurations tried
     final: tuple[Result, ...]
 
     @property
-    def hours(self) -> dict[str, float]:
-        """Of a CPU's cores, and of GPUs."""
-        spent: dict[str, float] = {}
-        for one in (*self.search, *self.final):
-            on_gpu = one.provenance.get("device_type") == "cuda"
-            unit, count = ("GPU-hours", 1) if on_gpu else ("CPU-hours", one.provenance.get("threads") or 1)
-            spent[unit] = spent.get(unit, 0.0) + one.seconds["total"] * count / 3600
-        return spent
+    def scores(self) -> tuple[float, ...]:
+        """On validation classes, one per configuration."""
+        return tuple(scored.score for scored in self.search)
 
     @property
-    def cut(self) -> bool:
-        """Whether a scheduler may have stopped trials early: those are not counted."""
-        return any(one.provenance.get("scheduler", "none") != "none" for one in self.search)
+    def search_runs(self) -> tuple[Result, ...]:
+        return tuple(run for scored in self.search for run in scored.runs)
+
+    @property
+    def runs(self) -> tuple[Result, ...]:
+        return (*self.search_runs, *self.final)
+
+    @property
+    def hours(self) -> dict[str, float]:
+        """Of CPU cores, and of GPUs."""
+        hours: dict[str, float] = {}
+        for run in self.runs:
+            on_gpu = run.provenance.get("device_type") == "cuda"
+            unit, count = ("GPU-hours", 1) if on_gpu else ("CPU-hours", run.provenance.get("threads") or 1)
+            hours[unit] = hours.get(unit, 0.0) + run.seconds["total"] * count / 3600
+        return hours
+
+    @property
+    def early_stopped(self) -> bool:
+        """Whether a scheduler may have stopped trials early. Those are not counted."""
+        return any(run.provenance.get("scheduler", "none") != "none" for run in self.search_runs)
 
     @property
     def images(self) -> int | None:
         """Training images seen, each as often as it was; None where a run did not record it."""
-        rows = [row for one in (*self.search, *self.final) for row in one.curve]
+        rows = [row for run in self.runs for row in run.curve]
         return int(sum(row["images"] for row in rows)) if all("images" in row for row in rows) else None
 
 
 def of(trial: Trial, results: Iterable[Result]) -> Budget:
-    """What went into a trial's loss: the validation runs whose settings, but for what is searched, are the trial's, and
-    that were not run for a grid; and the final runs that differ from it in their seed only. A configuration that lacks
-    a fold has no score, and of several seeds the first counts."""
-
-    def what(one: Trial) -> tuple:
-        data = (one.dataset, one.dataset_version, one.fingerprint, one.protocol, one.loss, one.loss_version)
-        return (*data, *one.shared)
-
-    mine = [one for one in results if what(one.trial) == what(trial) and not one.ensemble and not one.recipe]
-    folds, select = selection(trial.protocol)
-    found: dict[str, list[Result]] = {}
-    for one in sorted(mine, key=lambda one: (one.trial.seed, one.id)):
-        if one.trial.fold in folds and select in one.metrics and one.provenance.get("purpose", "search") == "search":
-            found.setdefault(replace(one.trial, fold="val0").id, []).append(one)
-    whole: dict[str, list[Result]] = {}
-    for runs in found.values():
-        if len(runs) == len(folds):
-            whole.setdefault(replace(runs[0].trial, fold="val0", seed=0).id, runs)
-    return Budget(
-        tuple(sum(one.metrics[select] for one in runs) / len(folds) for runs in whole.values()),
-        tuple(one for runs in whole.values() for one in runs),
-        tuple(one for one in mine if one.trial.configuration == trial.configuration),
-    )
+    """What went into a trial's loss: the search trials whose settings, except those that search chooses, are the
+    trial's; and the final runs that differ from the trial in their seed only. A configuration that lacks a fold has no
+    score, and of several seeds the first counts."""
+    alike = [run for run in results if run.is_single and trained_as(run.trial) == trained_as(trial)]
+    folds, metric = selection(trial.protocol)
+    scored = scored_search((run for run in alike if run.purpose == "search"), metric, folds)
+    configurations: dict[str, Scored] = {}
+    for candidate in sorted(scored, key=lambda candidate: candidate.runs[0].trial.seed):
+        configurations.setdefault(candidate.runs[0].trial.id_without("fold", "seed"), candidate)
+    final = [run for run in alike if run.is_final and run.trial.configuration == trial.configuration]
+    return Budget(tuple(configurations.values()), tuple(final))
 
 
-def selection(protocol: str) -> tuple[list[str], str]:
-    """The folds a protocol searches on, and the metric it chooses by."""
-    if protocol not in config.names("protocols"):  # results of a protocol that is gone
-        return ["val0"], "R@1"
-    rules = config.protocol(protocol)
-    return [f"val{number}" for number in range(rules.folds)], rules.select
+def trained_as(trial: Trial) -> tuple:
+    """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
+    data = (trial.dataset, trial.dataset_version, trial.fingerprint)
+    return (*data, trial.protocol, trial.loss, trial.loss_version, *trial.shared)
+
+
+def selection(protocol: str) -> tuple[int, str]:
+    """How many folds a protocol searches on, and the metric it selects by."""
+    rules = config.find_protocol(protocol)
+    return (rules.folds, rules.select) if rules else (1, "R@1")
 
 
 def describe(budgets: Sequence[Budget]) -> str:
     """In words, of several losses: one number where they had the same, else from the least to the most."""
-    counts = [len(one.scores) for one in budgets]
-    said = [f"{span(counts)} trials of random search" if max(counts) else "no random search"]
-    if any(one.cut for one in budgets):
-        said[0] += " that ran to their end (those that ASHA stopped are not counted)"
-    said.append(f"final runs: {span([len(one.final) for one in budgets])}")
-    for unit in sorted({unit for one in budgets for unit in one.hours}):
-        said.append(f"{span([one.hours[unit] for one in budgets if unit in one.hours])} {unit}")
-    images = [one.images for one in budgets if one.images is not None]
+    trials = [len(budget.search) for budget in budgets]
+    words = [counted(trials, "random-search trial") if max(trials) else "no random search"]
+    if any(budget.early_stopped for budget in budgets):
+        words[0] += " that ran to the end (trials stopped by ASHA are not counted)"
+    words.append(counted([len(budget.final) for budget in budgets], "final run"))
+    for unit in sorted({unit for budget in budgets for unit in budget.hours}):
+        words.append(f"{span([budget.hours[unit] for budget in budgets if unit in budget.hours])} {unit}")
+    images = [budget.images for budget in budgets if budget.images is not None]
     if len(images) == len(budgets):
-        said.append(f"{span(images)} training images seen")
-    return ", ".join(said)
+        words.append(f"{span(images)} training images seen")
+    return ", ".join(words)
+
+
+def counted(numbers: Sequence[int], noun: str) -> str:
+    """1 final run; 2 final runs; 0 to 1 final runs."""
+    return f"{span(numbers)} {noun}{'' if set(numbers) == {1} else 's'}"
 
 
 def span(numbers: Sequence[float]) -> str:
-    ends = list(dict.fromkeys(written(number) for number in (min(numbers), max(numbers))))
-    return " to ".join(ends)
+    """2, or 2 to 5."""
+    low, high = rounded(min(numbers)), rounded(max(numbers))
+    return low if low == high else f"{low} to {high}"
 
 
-def written(number: float) -> str:
+def rounded(number: float) -> str:
     if isinstance(number, int):
         return f"{number:,}"
-    return "under 0.01" if number < 0.01 else f"{number:.2g}" if number < 10 else f"{number:,.0f}"
-
-
-def expected_best(scores: Sequence[float]) -> list[tuple[int, float, float]]:
-    """For n = 1..N: n, the mean of the best of n trials, and its standard deviation.
-
-    Exact, over all subsets of n of the N scores: of the sorted s_(1) <= ... <= s_(N), the i-th is the best of
-    C(i-1, n-1) of the C(N, n) subsets, so E[max] = sum_i s_(i) C(i-1, n-1) / C(N, n). A U-statistic: unbiased, where
-    drawing with replacement would promise too little.
-    """
-    ranked = sorted(scores)
-    total = len(ranked)
-    found = []
-    for n in range(1, total + 1):
-        share = [0.0] * total  # of the subsets in which the i-th is the best
-        value = n / total
-        for i in range(total, n - 1, -1):
-            share[i - 1] = value
-            if i > 1:
-                value *= (i - n) / (i - 1)  # C(i-2, n-1) / C(i-1, n-1): no binomial is ever formed, none overflows
-        mean = math.fsum(weight * score for weight, score in zip(share, ranked, strict=True))
-        variance = math.fsum(weight * (score - mean) ** 2 for weight, score in zip(share, ranked, strict=True))
-        found.append((n, mean, math.sqrt(variance)))
-    return found
+    if number < 0.01:
+        return "under 0.01"
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import losses
 from harness import config
@@ -34,67 +34,75 @@ class Published:
 
 def published(table: str | None = None) -> tuple[Published, ...]:
     """The numbers of one table of the paper, or all, in its order; none where the configuration has no reference."""
-    return tuple(one for one in _published(_folder() / f"{PAPER}.csv") if table in (None, one.table))
+    return tuple(row for row in _published(_folder() / f"{PAPER}.csv") if table in (None, row.table))
 
 
 def paper() -> Mapping[str, Any]:
     """Title, short citation and BibTeX key of the paper that the numbers are from."""
-    return {name: value for name, value in _toml().items() if not isinstance(value, dict)}
+    return {name: value for name, value in _toml(_file()).items() if not isinstance(value, dict)}
 
 
 def setting(table: str) -> Mapping[str, Any]:
     """What a trial has to have in common with the numbers of a table: by field a value, a list of those that fit, or,
     where it differs by row, a mapping from the row's method to either. Empty for `text`, which has no one setting."""
-    return _with_none(_toml().get(table, {}))
+    return _with_none(_toml(_file()).get(table, {}))
 
 
 def number(result: Result, metric: str) -> Published | None:
     """The paper's number for what a result measures: the loss, or its ensemble, on the dataset; of the Group Loss with
     the result's backbone where the paper has that one too."""
     trial, table = result.trial, _table(result)
-    for one in published():
-        if (one.loss, one.dataset, one.metric) != (trial.loss, trial.dataset, metric) or one.value is None:
+    for row in published():
+        if (row.loss, row.dataset, row.metric) != (trial.loss, trial.dataset, metric) or row.value is None:
             continue
         if table == "ensembles":
-            fits = one.method == f"Ours {result.ensemble}-ensemble"
+            fits = row.method == f"Ours {result.ensemble}-ensemble"
         elif table == "backbones":
-            fits = one.table == table and setting(table)["backbone"][one.method] == trial.backbone
+            fits = row.table == table and setting(table)["backbone"][row.method] == trial.backbone
         else:  # single networks of Table 1, the sampling part of Table 2, and SoftTriple of the supplement
-            fits = one.table == "losses" or one.section == "Loss+Sampling" or one.method == "SofTriple"
+            fits = row.table == "losses" or row.section == "Loss+Sampling" or row.method == "SofTriple"
         if fits:
-            return one
+            return row
     return None
 
 
-def differences(result: Result) -> list[str]:
-    """In what a run is not as the paper's number for it was made; nothing where there is no number."""
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which a run is not as the paper's number for it was made."""
+
+    setting: str
+    value: Any
+    expected: tuple[Any, ...]  # any of these
+    by: Literal["paper", "protocol"]  # who expects it: the paper, or the protocol that stands for it
+
+
+def differences(result: Result) -> list[Difference]:
+    """None where the paper has no number for the run."""
     if number(result, "R@1") is None:
         return []
     trial = result.trial
-    asked = {**setting(_table(result)), **_with_none(_toml().get("loss", {}).get(trial.loss, {}))}
-    found = []
-    for field, value in asked.items():
+    papers = {**setting(_table(result)), **_with_none(_toml(_file()).get("loss", {}).get(trial.loss, {}))}
+    different = []
+    for field, value in papers.items():
         if isinstance(value, dict):  # by row: that of the trial's network
-            value = next(part for row, part in value.items() if asked["backbone"][row] == trial.backbone)
-        mine, allowed = getattr(trial, field), value if isinstance(value, list) else [value]
-        if field == "weights":
-            mine = _trained_on(trial)
-        if mine not in allowed:
-            found.append(f"{field} {mine} (paper: {' or '.join(map(str, allowed))})")
-    if trial.protocol in asked.get("protocol", ()) and trial.protocol in config.names("protocols"):
-        # what the user set otherwise than the protocol that stands for the paper
-        usual = config.protocol(trial.protocol).shared(trial.dataset)
-        found += [
-            f"{name} {getattr(trial, name)} (protocol: {value})"
-            for name, value in usual.items()
-            if name not in (*asked, *TUNABLE) and getattr(trial, name) != value
+            value = next(part for row, part in value.items() if papers["backbone"][row] == trial.backbone)
+        expected = tuple(value) if isinstance(value, list) else (value,)
+        mine = _trained_on(trial) if field == "weights" else getattr(trial, field)
+        if mine not in expected:
+            different.append(Difference(field, mine, expected, "paper"))
+    protocol = config.find_protocol(trial.protocol)
+    if protocol and trial.protocol in papers.get("protocol", ()):
+        different += [
+            Difference(name, getattr(trial, name), (value,), "protocol")
+            for name, value in protocol.shared(trial.dataset).items()
+            if name not in (*papers, *TUNABLE) and getattr(trial, name) != value
         ]
-    return found
+    return different
 
 
 def _table(result: Result) -> str:
     """Where the paper has its number for such a run."""
-    if result.ensemble:
+    if result.is_ensemble:
         return "ensembles"
     others = set(setting("backbones").get("backbone", {}).values()) - {setting("losses").get("backbone")}
     return "backbones" if result.trial.loss == "group" and result.trial.backbone in others else "losses"
@@ -143,8 +151,12 @@ def _rows(file: Path) -> tuple[dict[str, Any], ...]:
         return tuple(csv.DictReader(lines))
 
 
-def _toml() -> dict[str, Any]:
-    file = _folder() / f"{PAPER}.toml"
+def _file() -> Path:
+    return _folder() / f"{PAPER}.toml"
+
+
+@cache
+def _toml(file: Path) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 

@@ -1,17 +1,32 @@
-"""Queries on results: select, group, score, choose."""
+"""Queries on results: select, group, find the usual settings, score, choose; and results as data frames."""
 
+import dataclasses
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.spec import PIXELS, Result, unknown
+from harness import config
+from harness.plan import IDLE
+from harness.spec import PIXELS, SHARED, Result, Trial, metric_order, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAPERS = ("cub", "cars", "sop")  # the paper's order of datasets; others follow by name
 
 
 def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
-    """Results filtered by dataset, protocol and backbone where a value is given, raw pixels with any backbone;
-    `recipe`: those that were measured again with that one for NMI."""
-    selected = [result for result in results if result.recipe == recipe]
+    """Those that match; `recipe`: those that were measured again with that one for NMI."""
+    return matching((result for result in results if result.recipe == recipe), **keep)
+
+
+def matching(results: Iterable[Result], **keep: str | None) -> list[Result]:
+    """The results whose trial has these values, where one is given; raw pixels go with any backbone. A value that no
+    result has is a UserError."""
+    selected = list(results)
     for field, value in keep.items():
         if value is not None:
             known = sorted({getattr(result.trial, field) for result in selected})
@@ -39,6 +54,115 @@ def configurations(results: Iterable[Result]) -> list[list[Result]]:
         if not result.trial.is_baseline:
             groups.setdefault(result.trial.configuration, []).append(result)
     return list(groups.values())
+
+
+def largest_ensembles(results: Iterable[Result]) -> list[Result]:
+    """Of each size and configuration the ensemble that was drawn from the most networks."""
+    ensembles: dict[tuple[int, str], Result] = {}
+    for result in sorted(results, key=lambda result: len(result.members)):
+        if result.is_ensemble:
+            ensembles[result.ensemble, result.trial.configuration] = result
+    return list(ensembles.values())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results that may stand in one table: of one protocol and one backbone."""
+
+    protocol: str
+    backbone: str
+    results: tuple[Result, ...]
+
+
+def comparisons(results: Iterable[Result]) -> list[Comparison]:
+    """By protocol, then by backbone. Raw pixels, which have no backbone, are part of every comparison of their
+    protocol."""
+    compared = []
+    for protocol, members in group_by(results, lambda result: result.trial.protocol):
+        pixels = [result for result in members if result.trial.is_pixels]
+        networks = [result for result in members if not result.trial.is_pixels]
+        for backbone, runs in group_by(networks, lambda result: result.trial.backbone):
+            compared.append(Comparison(protocol, backbone, (*pixels, *runs)))
+        if not networks:
+            compared.append(Comparison(protocol, PIXELS, tuple(pixels)))
+    return compared
+
+
+@dataclass(frozen=True)
+class OnDataset:
+    """The results on one dataset. Copies of it that differ in their version or in their files are apart."""
+
+    name: str  # in file names: cub; where there are several copies cub-v1-0123456789ab
+    title: str
+    results: tuple[Result, ...]
+
+    @property
+    def dataset(self) -> str:
+        return self.results[0].trial.dataset
+
+
+def by_dataset(results: Iterable[Result]) -> list[OnDataset]:
+    """In the paper's order."""
+
+    def copy(result: Result) -> tuple[int, str, int, str]:
+        trial = result.trial
+        return dataset_order(trial.dataset), trial.dataset, trial.dataset_version, trial.fingerprint
+
+    groups = group_by(results, copy)
+    copies = Counter(name for (_, name, _, _), _ in groups)
+    datasets = []
+    for (_, name, version, fingerprint), members in groups:
+        several = copies[name] > 1
+        slug = f"{name}-v{version}-{fingerprint}" if several else name
+        title = title_of(name) + (f" (version {version}, {fingerprint})" if several else "")
+        datasets.append(OnDataset(slug, title, tuple(members)))
+    return datasets
+
+
+def title_of(dataset: str) -> str:
+    """What people call a dataset; of a user's own its name."""
+    shipped = config.find_dataset(dataset)
+    return shipped.title if shipped else dataset
+
+
+def dataset_order(name: str) -> int:
+    return PAPERS.index(name) if name in PAPERS else len(PAPERS)
+
+
+def usual_settings(results: Iterable[Result]) -> dict[str, Any]:
+    """The settings that most losses share, of those a fair comparison wants equal: as a whole, so that there are
+    losses which were trained so. Of several with equally many losses those with the most runs, then with the latest.
+    Empty where there are no losses."""
+    alike: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        if not result.trial.is_baseline:
+            alike[result.trial.shared].append(result)
+    if not alike:
+        return {}
+    usual = max(alike.values(), key=lambda runs: (len({run.trial.loss for run in runs}), *amount(runs)))
+    return dict(zip(SHARED, usual[0].trial.shared, strict=True))
+
+
+def amount(runs: Sequence[Result]) -> tuple[int, str, str]:
+    """Sorts few runs before many, early before late; nothing is chosen by a score."""
+    return len(runs), max(str(run.provenance.get("finished", "")) for run in runs), max(run.id for run in runs)
+
+
+def telling_settings(trial: Trial) -> tuple[str, ...]:
+    """The shared settings that say something of a trial: a baseline is not trained, and raw pixels have no network."""
+    if trial.is_pixels:
+        return ()
+    return tuple(name for name in SHARED if not trial.is_baseline or name not in IDLE)
+
+
+def untrained(results: Iterable[Result], trial: Trial) -> list[Result]:
+    """The network of a trial before training, on test classes: it sees what the trial sees."""
+    return [
+        result
+        for result in results
+        if result.trial.is_baseline and not result.trial.is_pixels and result.trial.on_test
+        if all(getattr(result.trial, name) == getattr(trial, name) for name in telling_settings(result.trial))
+    ]
 
 
 @dataclass(frozen=True)
@@ -82,3 +206,51 @@ def best(results: Iterable[Result], metric: str, folds: int) -> dict[str, Scored
         if candidate.loss not in winners or candidate.score > winners[candidate.loss].score:
             winners[candidate.loss] = candidate
     return winners
+
+
+def frame(results: Iterable[Result]) -> "pd.DataFrame":
+    """One row per result: its trial's settings, each knob as knob.<name>, each metric as a column, unrounded."""
+    import pandas as pd
+
+    results = list(results)
+    knobs = sorted({name for result in results for name in result.trial.knobs})
+    metrics = sorted({name for result in results for name in result.metrics}, key=metric_order)
+    rows = []
+    for result in results:
+        row = {**_identity(result), "purpose": result.purpose}
+        del row["knobs"]
+        row |= {f"knob.{name}": result.trial.knobs.get(name) for name in knobs}
+        row |= {name: result.metrics.get(name) for name in metrics}
+        rows.append(row | _cost(result))
+    return pd.DataFrame(rows)
+
+
+def long_frame(results: Iterable[Result]) -> "pd.DataFrame":
+    """One row per metric of a result."""
+    import pandas as pd
+
+    rows = []
+    for result in results:
+        row = {**_identity(result), **_cost(result)}
+        rows += [{**row, "metric": metric, "value": value} for metric, value in result.metrics.items()]
+    return pd.DataFrame(rows)
+
+
+def _identity(result: Result) -> dict[str, Any]:
+    """What was run: columns of both frames."""
+    trial = {item.name: getattr(result.trial, item.name) for item in dataclasses.fields(Trial)}
+    return {
+        "id": result.id,
+        "title": result.title,
+        "cite": result.cite,
+        **trial,
+        "knobs": json.dumps(dict(result.trial.knobs), sort_keys=True),
+        "drops": ",".join(str(epoch) for epoch in result.trial.drops),
+        "ensemble": result.ensemble,
+        "members": " ".join(result.members),
+        "recipe": result.recipe,
+    }
+
+
+def _cost(result: Result) -> dict[str, Any]:
+    return {"parameters": result.parameters, "seconds": result.seconds["total"]}

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 
@@ -23,6 +22,8 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.data import bar
+from harness.figures.groups import groups
+from harness.figures.registry import FIGURES, FORMATS, Sources, draw
 from harness.spec import UserError, unknown
 from harness.store import Store
 
@@ -33,8 +34,7 @@ def figures(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="The figures to draw: retrieval, grid, curves, overfitting, tsne, search, cost, ensemble. "
-            "Default: all that can be drawn.",
+            help=f"The figures to draw: {', '.join(FIGURES)}. Default: all that can be drawn.",
         ),
     ] = None,
     out: Annotated[
@@ -66,63 +66,51 @@ def figures(
 ) -> None:
     """Draw figures of stored results. There is one per dataset, protocol and backbone; prints the files written."""
     formats = check(names or (), form)
-    from harness.figures import registry
-
     store = Store(results.absolute())
     stored, problems = store.results()
-    groups = registry.groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not groups:
+    parts = groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    if not parts:
         exit_on_problems(problems)
         raise UserError(f"no results in {results}; make some with: harness run")
-    lacking: dict[str, list[UserError]] = {}
+    missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
-        needs = registry.Asked(storage_of(storage, store), data_root, queries, loss, cache_bar.update)
-        for name in names or registry.FIGURES:
+        sources = Sources(storage_of(storage, store), data_root, queries, loss, cache_bar.update)
+        for name in names or FIGURES:
             drawn = 0
-            for group in groups:
+            for group in parts:
                 try:
-                    for file in registry.draw(name, group, needs, out or results / "figures", formats):
-                        print(file, flush=True)
+                    for drawing in draw(name, group, sources, out or results / "figures", formats):
+                        print(*drawing.files, sep="\n", flush=True)
                         drawn += 1
                 except UserError as error:
-                    lacking.setdefault(name, []).append(error)
+                    missing.setdefault(name, []).append(error)
             if drawn or not names:
-                for reason in lacking.pop(name, ()):
+                for reason in missing.pop(name, ()):
                     print(f"skipped {name}: {reason}", file=sys.stderr)
-    for errors in lacking.values():  # figures that were named
+    for errors in missing.values():  # figures that were named
         print(f"harness: {errors[0]}", file=sys.stderr)
     exit_on_problems(problems)
-    if lacking:
+    if missing:
         raise typer.Exit(2)
 
 
 def check(names: Sequence[str], form: str) -> list[str]:
     """The formats; a UserError where a figure or a format is not known."""
-    from harness.figures import registry
-
     for name in names:
-        if name not in registry.FIGURES:
-            raise unknown("figure", name, registry.FIGURES)
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
     formats = [word.strip() for word in form.split(",") if word.strip()]
-    if not formats or not set(formats) <= set(registry.FORMATS):
-        raise UserError(f"--format {form}: must be {' or '.join(registry.FORMATS)}, or both with a comma")
+    if not formats or not set(formats) <= set(FORMATS):
+        raise UserError(f"--format {form}: must be {' or '.join(FORMATS)}, or both with a comma")
     return formats
 
 
-class CacheBar:
+class CacheBar(ExitStack):
     """A progress bar for decoding images; it appears with the first image, because most figures need none."""
 
-    def __init__(self) -> None:
-        self.stack = ExitStack()
-        self.show: Callable[[int, int | None], None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.stack.close()
+    advance: Callable[[int, int | None], None] | None = None
 
     def update(self, done: int, total: int) -> None:
-        if self.show is None:
-            self.show = self.stack.enter_context(bar("image cache", total))
-        self.show(done, total)
+        if self.advance is None:
+            self.advance = self.enter_context(bar("image cache", total))
+        self.advance(done, total)

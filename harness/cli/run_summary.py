@@ -62,13 +62,13 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
 
 
 def print_tables(account: "Account", results: list[Result]) -> None:
-    from harness.tables import build as tables
-    from harness.tables import render
+    from harness.tables.build import build_all
+    from harness.tables.render.formats import render
 
     stored, _ = account.store.results()
     searched = [result for result in stored if not result.trial.on_test]  # captions state what each loss was given
-    built = [table for kind in ("losses", "ensembles") for table in tables.build([*results, *searched], kind)]
-    print(*render.render(built, "markdown").values(), sep="\n", end="")
+    built = build_all([*results, *searched], ("losses", "ensembles"))
+    print(*render(built, "markdown").values(), sep="\n", end="")
     if results and not on_test(results):
         print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from harness.analysis.results import on_test, select
 from harness.cli.app import (
     RESULTS,
     BackboneOption,
@@ -16,28 +17,20 @@ from harness.cli.app import (
 )
 from harness.spec import UserError
 from harness.store import Store
+from harness.tables.build import KINDS, build_all
+from harness.tables.layout import Kind, Published
+from harness.tables.render.data import csv
+from harness.tables.render.formats import BIBLIOGRAPHY, Format, render
 
-Format = Literal["markdown", "latex", "csv", "json", "html"]
-Kind = Literal["losses", "ensembles", "backbones", "search", "all"]
-Published = Literal["beside", "rows", "none"]
-
-# kind -> what a store without such a table lacks
-LACKING = {
-    "ensembles": "ensembles",
-    "search": "results of losses",
-    "backbones": "final results of losses",
-}
-# kind -> the command that makes it
-MAKE = {"ensembles": "harness run --seeds 2 --ensemble 2"}
+Which = Literal[Kind, "all"]
 
 
 @app.command(epilog="Example: harness tables --table all --format latex --standalone --out results/tables")
 def tables(
     table: Annotated[
-        Kind,
+        Which,
         typer.Option(
-            help="Which tables: losses (the paper's Table 1), ensembles (Table 2), backbones (the supplement's, with "
-            "parameters), search (each loss's budget and what random search found) or all."
+            help=f"Which tables: {', '.join(f'{name} ({kind.meaning})' for name, kind in KINDS.items())} or all."
         ),
     ] = "losses",
     published: Annotated[
@@ -72,38 +65,34 @@ def tables(
 ) -> None:
     """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
-    from harness.tables import build
-    from harness.tables import render as renderer
-
     stored, problems = Store(results).results()
     columns = [name.strip() for name in metrics.split(",") if name.strip()]
-    selected = build.select(stored, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
+    selected = select(stored, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
     if not selected and nmi_recipe:
         raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
-    kinds = build.KINDS if table == "all" else (table,)
-    built = [made for kind in kinds for made in build.build(selected, kind, published, columns)]
+    kinds = tuple(KINDS) if table == "all" else (table,)
+    built = build_all(selected, kinds, published, columns)
     if not built:
         exit_on_problems(problems)
-        raise UserError(
-            f"no {LACKING.get(table, 'final results')} in {results}; make some with: {MAKE.get(table, 'harness run')}"
-        )
+        raise UserError(f"no {KINDS[kinds[0]].needs} in {results}; make some with: {KINDS[kinds[0]].command}")
     if form == "csv":
-        texts = {"results.csv": renderer.csv(build.final(selected), columns, published=published != "none")}
+        texts = {"results.csv": csv(on_test(selected), columns, published=published != "none")}
     else:
-        texts = renderer.render(built, form, standalone=standalone)
+        texts = render(built, form, standalone=standalone)
     if out is None:
-        print(*(text for name, text in texts.items() if name != renderer.BIBLIOGRAPHY), sep="\n", end="")
+        print(*(text for name, text in texts.items() if name != BIBLIOGRAPHY), sep="\n", end="")
     else:
         write_files(out, texts)
     exit_on_problems(problems)
 
 
-def check(table: Kind, form: Format, metrics: str, *, standalone: bool) -> None:
+def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None:
     """A UserError where options do not go together."""
     if standalone and form != "latex":
         raise UserError(f"--standalone: allowed with --format latex, not with {form}")
-    if metrics and table in ("backbones", "search"):
-        raise UserError(f"--metrics: allowed with --table losses or ensembles, not with {table}")
+    if metrics and table != "all" and not KINDS[table].metrics:
+        chooses = " or ".join(name for name, kind in KINDS.items() if kind.metrics)
+        raise UserError(f"--metrics: allowed with --table {chooses}, not with {table}")
     if form == "csv" and table in ("ensembles", "backbones", "search"):
         raise UserError(f"--format csv is the long table of all numbers: not with --table {table}")
 

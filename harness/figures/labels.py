@@ -55,27 +55,28 @@ class Sheet:
     markers: list[Bbox]
     placed: list[Place]
 
-    def harm(self, where: Place, own: int | None) -> float:
+    def harm(self, place: Place, own: int | None) -> float:
         """What a name would do there: hide others, be taken for another point's, lead a line through something, stand
         far away. Weighed so that no name hides another where there is room, however far away."""
         others = [box for number, box in enumerate(self.markers) if number != own]
-        solid = [one.box for one in self.placed] + [box.padded(OWN) for box in self.markers]
-        hidden = sum(_common(where.box, box) for box in solid) + _outside(where.box, self.free)
-        confused = sum(_common(where.box, box.padded(OTHERS)) for box in others)
-        crossed = sum(one.led and _crosses(one.line, where.box) for one in self.placed)
-        if where.led:
-            crossed += sum(_crosses(where.line, box.padded(OWN)) for box in others)
-            crossed += sum(_crosses(where.line, one.box) for one in self.placed)
-        return 1000 * hidden + 30 * confused + crossed + where.distance
+        solid = [other.box for other in self.placed] + [box.padded(OWN) for box in self.markers]
+        hidden = sum(_common(place.box, box) for box in solid) + _outside(place.box, self.free)
+        confused = sum(_common(place.box, box.padded(OTHERS)) for box in others)
+        crossed = sum(other.led and _crosses(other.line, place.box) for other in self.placed)
+        if place.led:
+            crossed += sum(_crosses(place.line, box.padded(OWN)) for box in others)
+            crossed += sum(_crosses(place.line, other.box) for other in self.placed)
+        return 1000 * hidden + 30 * confused + crossed + place.distance
 
 
-def place(figure: Figure, axes: Axes, points: Sequence[Named], level: tuple[float, str] | None = None) -> None:
+def name_points(figure: Figure, axes: Axes, points: Sequence[Named], level: tuple[float, str] | None = None) -> None:
     """Greedy, the most crowded point first. `level`: the height and name of a horizontal line, named at an end."""
     figure.draw_without_rendering()  # the axes have their place now
     low_x, low_y, high_x, high_y = (float(edge) / figure.dpi for edge in axes.get_window_extent().extents)
-    at = [_on_paper(figure, axes, one.x, one.y) for one in points]
+    at = [_on_paper(figure, axes, point.x, point.y) for point in points]
     bars = [
-        abs(_on_paper(figure, axes, one.x, one.y + one.half)[1] - y) for one, (_, y) in zip(points, at, strict=True)
+        abs(_on_paper(figure, axes, point.x, point.y + point.half)[1] - y)
+        for point, (_, y) in zip(points, at, strict=True)
     ]
     markers = [Bbox.from_extents(x, y - bar, x, y + bar) for (x, y), bar in zip(at, bars, strict=True)]
     sheet = Sheet(Bbox.from_extents(low_x, low_y, high_x, high_y), markers, [])
@@ -84,22 +85,22 @@ def place(figure: Figure, axes: Axes, points: Sequence[Named], level: tuple[floa
         drawn = Bbox.from_extents(low_x, height - 0.008, high_x, height + 0.008)
         sheet.placed.append(Place(drawn, ((low_x, height), (low_x, height))))
         ends = _ends(level[1], height, sheet.free)
-        best = min(ends, key=lambda where: round(sheet.harm(where, None), 4))
+        best = min(ends, key=lambda place: round(sheet.harm(place, None), 4))
         sheet.placed.append(best)
         _write(figure, level[1], best, style.GREY)
     for number in sorted(range(len(points)), key=lambda number: _room(at[number], at)):
-        one = points[number]
-        harms = [(sheet.harm(where, number), where) for where in _ways(one.name, at[number])]
+        point = points[number]
+        harms = [(sheet.harm(place, number), place) for place in _ways(point.name, at[number])]
         best = min(harms, key=lambda pair: round(pair[0], 4))[1]
         sheet.placed.append(best)
-        _write(figure, one.name, best, one.colour)
+        _write(figure, point.name, best, point.colour)
 
 
-def _write(figure: Figure, name: str, where: Place, colour: str) -> None:
-    x, y = where.box.x0 + EDGE, where.box.y0 + 0.25 * where.box.height  # the letters' foot
+def _write(figure: Figure, name: str, place: Place, colour: str) -> None:
+    x, y = place.box.x0 + EDGE, place.box.y0 + 0.25 * place.box.height  # the letters' foot
     figure.text(x, y, name, color=colour, fontsize=style.SMALL, transform=figure.dpi_scale_trans)
-    if where.led:
-        xs, ys = zip(*where.line, strict=True)
+    if place.led:
+        xs, ys = zip(*place.line, strict=True)
         figure.add_artist(Line2D(xs, ys, color=colour, linewidth=0.4, transform=figure.dpi_scale_trans))
 
 
@@ -109,7 +110,7 @@ def _ways(name: str, at: Spot) -> Iterator[Place]:
     turns = sorted(range(TURNS), key=lambda turn: (turn % (TURNS // 4) != 0, turn % (TURNS // 2) != 0, turn))
     for distance in DISTANCES:
         for turn in turns:
-            across, up = (round(one(2 * math.pi * turn / TURNS), 6) for one in (math.cos, math.sin))
+            across, up = (round(wave(2 * math.pi * turn / TURNS), 6) for wave in (math.cos, math.sin))
             x, y = at[0] + distance * across, at[1] + distance * up
             # the side that faces the point touches (x, y)
             left = x - width * (0.0 if across > 0.3 else 1.0 if across < -0.3 else 0.5)
@@ -130,8 +131,8 @@ def _size(name: str) -> tuple[float, float]:
 
 
 def _on_paper(figure: Figure, axes: Axes, x: float, y: float) -> Spot:
-    found = axes.transData.transform((x, y)) / figure.dpi
-    return float(found[0]), float(found[1])
+    spot = axes.transData.transform((x, y)) / figure.dpi
+    return float(spot[0]), float(spot[1])
 
 
 def _room(at: Spot, points: Iterable[Spot]) -> float:
@@ -144,10 +145,10 @@ def _crosses(line: tuple[Spot, Spot], box: Bbox) -> bool:
     return any(box.contains(x + (to_x - x) * step / 10, y + (to_y - y) * step / 10) for step in range(11))
 
 
-def _common(one: Bbox, other: Bbox) -> float:
-    shared = Bbox.intersection(one, other)
+def _common(box: Bbox, other: Bbox) -> float:
+    shared = Bbox.intersection(box, other)
     return float(shared.width * shared.height) if shared is not None else 0.0
 
 
-def _outside(one: Bbox, other: Bbox) -> float:
-    return float(one.width * one.height) - _common(one, other)
+def _outside(box: Bbox, other: Bbox) -> float:
+    return float(box.width * box.height) - _common(box, other)

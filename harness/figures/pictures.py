@@ -9,12 +9,12 @@ from harness import config
 from harness.data import folds, loading, transforms
 from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
-from harness.figures.registry import Asked
+from harness.figures.registry import Sources, missing
 from harness.spec import Dataset, Result, UserError, finish, unknown
 
 
 @dataclass(frozen=True)
-class Shown:
+class EmbeddedImages:
     """Row i of the embeddings is image `test[i]` of the dataset."""
 
     run: Result
@@ -33,39 +33,41 @@ class Shown:
         return (255 * batch[0]).round().byte().permute(1, 2, 0).numpy()
 
 
-def chosen(group: Group, asked: Asked) -> tuple[list[Line], str]:
-    """The losses whose embeddings are kept, or the one that was asked for, and a remark on runs that are not shown."""
-    runs = [one for one in group.singles() if one.artifacts.get("embeddings")]
+def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
+    """The losses whose embeddings are kept, or the one that was asked for, for the figure of this name; and a remark on
+    runs that are not shown."""
+    runs = [run for run in group.final() if run.artifacts.get("embeddings")]
     if not runs:
-        raise group.missing("final runs with embeddings")
-    found, remark = lines(runs)
-    if asked.loss is None:
-        return found, remark
-    if asked.loss not in {line.loss for line in found}:
-        raise unknown(f"loss with embeddings ({group.dataset}, {group.protocol})", asked.loss, [x.loss for x in found])
-    return [line for line in found if line.loss == asked.loss], remark
+        raise missing(name, group)
+    series, remark = lines(runs)
+    if sources.loss is None:
+        return series, remark
+    known = [line.loss for line in series]
+    if sources.loss not in known:
+        raise unknown(f"loss with embeddings ({group.dataset}, {group.protocol})", sources.loss, known)
+    return [line for line in series if line.loss == sources.loss], remark
 
 
-def load(run: Result, asked: Asked) -> Shown:
+def load(run: Result, sources: Sources) -> EmbeddedImages:
     """The images come from this machine's cache, which is built where there is none."""
-    stored = ensembles.load(run, asked.storage)
+    stored = ensembles.load(run, sources.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
-    root = str(asked.data_root.absolute())
-    images = finish(loading.load(dataset, run.trial, root, skip_bad=skipped), lambda progress: asked.report(*progress))
+    steps = loading.load(dataset, run.trial, str(sources.data_root.absolute()), skip_bad=skipped)
+    images = finish(steps, lambda progress: sources.report(*progress))
     fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
-    return Shown(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)
+    return EmbeddedImages(run, stored["embeddings"], stored["labels"], stored.get("queries"), images, fold.test)
 
 
 def described(run: Result) -> Dataset:
     """The dataset of a run: shipped, or the user's own where it was then."""
     trial = run.trial
-    if trial.dataset in config.names("datasets"):
-        found = config.dataset(trial.dataset)
-        return replace(found, fingerprint=trial.fingerprint)
-    where = run.provenance.get("data")
-    if not where:
-        raise UserError(f"{trial.dataset}: {run.id} does not say where its images lie")
-    return replace(config.dataset(where), name=trial.dataset, fingerprint=trial.fingerprint)
+    shipped = config.find_dataset(trial.dataset)
+    if shipped:
+        return replace(shipped, fingerprint=trial.fingerprint)
+    path = run.provenance.get("data")
+    if not path:
+        raise UserError(f"{trial.dataset}: the record {run.id} does not say where its images are")
+    return replace(config.dataset(path), name=trial.dataset, fingerprint=trial.fingerprint)

@@ -8,158 +8,161 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.budget import expected_best
+from harness.analysis.results import score, untrained
+from harness.analysis.statistics import expected_best, half_width
 from harness.figures import labels, style
-from harness.figures.groups import Group, Line, lines, search_scores
-from harness.figures.registry import Asked
+from harness.figures.groups import Group, Line, lines, search_of
+from harness.figures.registry import Drawing, Sources, missing
 from harness.spec import Result
-from harness.tables.rows import half_width
 
 HEIGHT = 2.1  # inches, before legend and note
 DIAGNOSTIC = "diagnostic: nothing was selected on these curves"
 LEAKED = "the epoch was chosen on these test classes"
 
-Drawn = Iterator[tuple[str, Figure]]
 
-
-def curves(group: Group, asked: Asked) -> Drawn:
+def curves(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes over epochs (the paper's Fig. 6)."""
-    shown, remark = with_curve(group, "R@1")
+    series, remark = with_curve("curves", group, "R@1")
     figure, axes = plot("Epoch", "Recall@1 (%)")
-    for line in shown:
+    for line in series:
         draw_curve(axes, group, line, "R@1", "-")
-    style.legend(figure, keys(group, shown))
-    finish(figure, group, shown, "band: min to max over seeds", told(shown), remark)
-    yield "curves", figure
+    style.legend(figure, keys(group, series))
+    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
+    yield Drawing(figure)
 
 
-def overfitting(group: Group, asked: Asked) -> Drawn:
+def overfitting(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on training classes against that on test classes, over epochs (the paper's Figs. 7 and 8)."""
-    shown, remark = with_curve(group, "R@1", "train R@1")
+    series, remark = with_curve("overfitting", group, "R@1", "train R@1")
     figure, axes = plot("Epoch", "Recall@1 (%)")
-    for line in shown:
+    for line in series:
         draw_curve(axes, group, line, "train R@1", "--")
         draw_curve(axes, group, line, "R@1", "-")
     sides = [(Line2D([], [], color=style.GREY, linestyle="--"), "training classes")]
     sides += [(Line2D([], [], color=style.GREY), "test classes")]
-    style.legend(figure, [*keys(group, shown), *sides])
-    finish(figure, group, shown, "band: min to max over seeds", told(shown), remark)
-    yield "overfitting", figure
+    style.legend(figure, [*keys(group, series), *sides])
+    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
+    yield Drawing(figure)
 
 
-def search(group: Group, asked: Asked) -> Drawn:
-    """The best validation score to expect of so many trials of random search."""
-    scores, used, metric = search_scores(group)
-    scores = {loss: values for loss, values in scores.items() if len(values) > 1}
+def search(group: Group, sources: Sources) -> Iterator[Drawing]:
+    """The best validation score to expect of n trials of random search."""
+    trials = search_of(group)
+    scores = {loss: values for loss, values in trials.scores.items() if len(values) > 1}
     if not scores:
-        raise group.missing("random search", "--trials", "10")
-    used = [one for one in used if one.trial.loss in scores]
-    figure, axes = plot("Trials of random search", f"Expected best {metric} (%)", whole=True)
+        raise missing("search", group)
+    runs = [run for run in trials.runs if run.trial.loss in scores]
+    figure, axes = plot("Trials of random search", f"Expected best {trials.metric} (%)", whole=True)
     for loss, values in scores.items():
         n, mean, deviation = zip(*expected_best([100 * value for value in values]), strict=True)
-        one = style.look(loss, group.losses)
-        axes.plot(n, mean, color=one.colour, marker=one.marker, markevery=max(1, len(n) // 10), clip_on=False)
+        look = style.look(loss, group.losses)
+        axes.plot(n, mean, color=look.colour, marker=look.marker, markevery=max(1, len(n) // 10), clip_on=False)
         low, high = ([m + sign * d for m, d in zip(mean, deviation, strict=True)] for sign in (-1, 1))
-        axes.fill_between(n, low, high, color=one.colour, alpha=0.15, linewidth=0)
-    titles = {one.trial.loss: one.title for one in used}
+        axes.fill_between(n, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    titles = {run.trial.loss: run.title for run in runs}
     style.legend(figure, [(style.key(style.look(loss, group.losses)), style.words(titles[loss])) for loss in scores])
-    style.note(figure, group.note(used, "validation classes", "band: one standard deviation of the best"))
-    yield "search", figure
+    style.note(figure, group.note(runs, "validation classes", "band: one standard deviation of the best"))
+    yield Drawing(figure)
 
 
-def cost(group: Group, asked: Asked) -> Drawn:
+def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes against the time training took."""
-    if not group.singles():
-        raise group.missing("final runs")
-    shown, remark = lines(group.singles())
+    if not group.final():
+        raise missing("cost", group)
+    series, remark = lines(group.final())
     figure, axes = plot("Training (minutes)", "Recall@1 (%)")
-    preparing = pretraining([run for line in shown for run in line.runs])
+    preparing = pretraining([run for line in series for run in line.runs])
     points = []
-    for line in shown:
-        one = style.look(line.loss, group.losses)
-        found = [100 * run.metrics["R@1"] for run in line.runs]
-        spent = [run.seconds.get("train", 0.0) + preparing[run.trial.seed] for run in line.runs]
-        x, y, half = sum(spent) / len(spent) / 60, sum(found) / len(found), half_width(found) or 0.0
-        axes.errorbar(x, y, half or None, color=one.colour, marker=one.marker, markersize=5, capsize=2, elinewidth=0.8)
-        points.append(labels.Named(x, y, style.words(line.title), one.colour, half))
+    for line in series:
+        look = style.look(line.loss, group.losses)
+        seconds = [run.seconds.get("train", 0.0) + preparing[run.trial.seed] for run in line.runs]
+        x, y = sum(seconds) / len(seconds) / 60, 100 * score(line.runs, "R@1").score
+        half = half_width([100 * run.metrics["R@1"] for run in line.runs]) or 0.0
+        axes.errorbar(
+            x, y, half or None, color=look.colour, marker=look.marker, markersize=5, capsize=2, elinewidth=0.8
+        )
+        points.append(labels.Named(x, y, style.words(line.title), look.colour, half))
     level = None
-    if untrained := group.untrained(shown[0].runs[0].trial):
-        level = (100 * sum(one.metrics["R@1"] for one in untrained) / len(untrained), "Untrained network")
+    before = untrained(group.results, series[0].runs[0].trial)
+    if before:
+        level = (100 * score(before, "R@1").score, style.words(before[0].title))
         axes.axhline(level[0], color=style.GREY, linestyle=":", linewidth=0.9)
     figure.set_figheight(HEIGHT + 0.06 * max(0, len(points) - 6))  # names need room
-    several = any(len(line.runs) > 1 for line in shown)
+    several = any(len(line.runs) > 1 for line in series)
     interval = "bars: 95 % interval of the mean over seeds" if several else ""
     axes.margins(y=0.15)
     middle, span = ends([point.x for point in points])
     axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)
-    finish(figure, group, shown, interval, devices(shown), remark)
-    labels.place(figure, axes, points, level)
-    yield "cost", figure
+    finish(figure, group, series, interval, devices(series), remark)
+    labels.name_points(figure, axes, points, level)
+    yield Drawing(figure)
 
 
-def ensemble(group: Group, asked: Asked) -> Drawn:
-    """Recall@1 on test classes of so many networks joined; of one: the mean of the single runs."""
+def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
+    """Recall@1 on test classes of ensembles, by the number of networks; of one: the mean of the single runs."""
     joined = group.ensembles()
-    members = {id for one in joined for id in one.members}
-    single = [one for one in group.singles() if one.id in members]
+    members = {id for result in joined for id in result.members}
+    single = [run for run in group.final() if run.id in members]
     if not single:
-        raise group.missing("ensembles", "--seeds", "3", "--ensemble", "2,3")
-    shown, remark = lines(single)
+        raise missing("ensemble", group)
+    series, remark = lines(single)
     figure, axes = plot("Networks in the ensemble", "Recall@1 (%)", whole=True)
-    for line in shown:
-        sizes = {1: sum(run.metrics["R@1"] for run in line.runs) / len(line.runs)}
+    for line in series:
+        sizes = {1: score(line.runs, "R@1").score}
         ids = {run.id for run in line.runs}
-        sizes |= {one.ensemble: one.metrics["R@1"] for one in joined if ids.issuperset(one.members)}
-        one = style.look(line.loss, group.losses)
+        sizes |= {result.ensemble: result.metrics["R@1"] for result in joined if ids.issuperset(result.members)}
+        look = style.look(line.loss, group.losses)
         x = sorted(sizes)
-        axes.plot(x, [100 * sizes[size] for size in x], color=one.colour, marker=one.marker, clip_on=False)
-    style.legend(figure, keys(group, shown))
-    finish(figure, group, shown, "mean over all subsets of that size", remark)
-    yield "ensemble", figure
+        axes.plot(x, [100 * sizes[size] for size in x], color=look.colour, marker=look.marker, clip_on=False)
+    style.legend(figure, keys(group, series))
+    finish(figure, group, series, "mean over all subsets of that size", remark)
+    yield Drawing(figure)
 
 
-def with_curve(group: Group, *needed: str) -> tuple[list[Line], str]:
-    runs = [one for one in group.singles() if any(set(needed) <= set(row) for row in one.curve)]
+def with_curve(name: str, group: Group, *metrics: str) -> tuple[list[Line], str]:
+    """The final runs that measured these after some epoch, for the figure of this name."""
+    runs = [run for run in group.final() if any(set(metrics) <= set(row) for row in run.curve)]
     if not runs:
-        raise group.missing("final runs with curves", "--curves", "--seeds", "3")
+        raise missing(name, group)
     return lines(runs)
 
 
 def spread(runs: Sequence[Result], metric: str) -> list[tuple[float, float, float, float]]:
     """Epoch, and lowest, mean and highest percentage over the runs that have measured it then."""
-    found: dict[float, list[float]] = defaultdict(list)
+    percent: dict[float, list[float]] = defaultdict(list)
     for run in runs:
         for row in run.curve:
             if metric in row:
-                found[row["epoch"]].append(100 * row[metric])
-    return [(epoch, min(of), sum(of) / len(of), max(of)) for epoch, of in sorted(found.items())]
+                percent[row["epoch"]].append(100 * row[metric])
+    return [(epoch, min(of), sum(of) / len(of), max(of)) for epoch, of in sorted(percent.items())]
 
 
 def draw_curve(axes: Axes, group: Group, line: Line, metric: str, stroke: str) -> None:
-    one = style.look(line.loss, group.losses)
+    look = style.look(line.loss, group.losses)
     epochs, low, mean, high = zip(*spread(line.runs, metric), strict=True)
     every = max(1, len(epochs) // 10)
-    axes.plot(epochs, mean, stroke, color=one.colour, marker=one.marker, markevery=every, clip_on=False)
-    axes.fill_between(epochs, low, high, color=one.colour, alpha=0.15, linewidth=0)
+    axes.plot(epochs, mean, stroke, color=look.colour, marker=look.marker, markevery=every, clip_on=False)
+    axes.fill_between(epochs, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
-def told(shown: Sequence[Line]) -> str:
-    leaked = any(run.trial.checkpoint == "best-test" for line in shown for run in line.runs)
+def selected_on(series: Sequence[Line]) -> str:
+    """Whether the epoch was chosen on these curves."""
+    leaked = any(run.trial.epoch_chosen_on for line in series for run in line.runs)
     return LEAKED if leaked else DIAGNOSTIC
 
 
 def pretraining(runs: Sequence[Result]) -> dict[int, float]:
-    """Seconds by seed. Losses share it, so that only the first to come has paid: it counts for each."""
-    spent: dict[int, float] = defaultdict(float)
+    """Seconds by seed. Losses share a pre-training, so only the first one has recorded it: it counts for each."""
+    seconds: dict[int, float] = defaultdict(float)
     for run in runs:
-        spent[run.trial.seed] = max(spent[run.trial.seed], run.seconds.get("pretrain", 0.0))
-    return spent
+        seconds[run.trial.seed] = max(seconds[run.trial.seed], run.seconds.get("pretrain", 0.0))
+    return seconds
 
 
-def devices(shown: Sequence[Line]) -> str:
+def devices(series: Sequence[Line]) -> str:
     known = {
         f"{' '.join(str(run.provenance['device']).split())}, {run.provenance.get('threads', '?')} threads"
-        for line in shown
+        for line in series
         for run in line.runs
         if run.provenance.get("device")
     }
@@ -179,10 +182,10 @@ def plot(x: str, y: str, *, whole: bool = False) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def keys(group: Group, shown: Sequence[Line]) -> list[tuple[Line2D, str]]:
-    return [(style.key(style.look(line.loss, group.losses)), style.words(line.title)) for line in shown]
+def keys(group: Group, series: Sequence[Line]) -> list[tuple[Line2D, str]]:
+    return [(style.key(style.look(line.loss, group.losses)), style.words(line.title)) for line in series]
 
 
-def finish(figure: Figure, group: Group, shown: Sequence[Line], *remarks: str) -> None:
+def finish(figure: Figure, group: Group, series: Sequence[Line], *remarks: str) -> None:
     """The note on all runs that are shown."""
-    style.note(figure, group.note([run for line in shown for run in line.runs], *remarks))
+    style.note(figure, group.note([run for line in series for run in line.runs], *remarks))

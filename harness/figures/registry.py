@@ -1,50 +1,126 @@
-"""Stored results and embeddings -> the paper's figures, as PNG and PDF. Each figure's module is imported when it is
-drawn."""
+"""The registry of figures, and how one is drawn. Each figure's module is imported when it is drawn."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from harness.figures.groups import Group, filename, groups
+from harness.figures.groups import Group, filename
+from harness.spec import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
     from harness.storage import Storage
 
-__all__ = ["FIGURES", "FORMATS", "Asked", "draw", "groups"]
+Format = Literal["png", "pdf"]
+FORMATS: tuple[Format, ...] = ("png", "pdf")
 
-FORMATS = ("png", "pdf")
 
-# name -> the module whose function of that name draws it
-FIGURES = {
-    "retrieval": "retrieval",
-    "grid": "grid",
-    "curves": "plots",
-    "overfitting": "plots",
-    "tsne": "tsne",
-    "search": "plots",
-    "cost": "plots",
-    "ensemble": "plots",
+@dataclass(frozen=True)
+class Figure:
+    module: str  # of harness.figures; its function of the figure's name draws it
+    shows: str  # its caption
+    needs: str  # the results it is drawn from
+    options: tuple[str, ...] = ()  # of the `harness run` that makes those
+
+
+FIGURES: Mapping[str, Figure] = {
+    "retrieval": Figure(
+        "retrieval",
+        shows="Queries of the test classes and their nearest neighbours: right ones framed green, wrong ones red.",
+        needs="final runs with embeddings",
+    ),
+    "grid": Figure(
+        "grid",
+        shows="Recall@1 on validation classes over a grid of settings, in percentage points below its best cell.",
+        needs="grid runs over anchors and samples per class",
+        options=(
+            "--losses",
+            "group",
+            "--grid",
+            "group.anchors=0,1,2,3,4",
+            "--grid",
+            "samples_per_class=5,6,7,8,9,10",
+        ),
+    ),
+    "curves": Figure(
+        "plots",
+        shows="Recall@1 on test classes after every epoch.",
+        needs="final runs with curves",
+        options=("--curves", "--seeds", "3"),
+    ),
+    "overfitting": Figure(
+        "plots",
+        shows="Recall@1 on training and on test classes after every epoch: the gap is overfitting.",
+        needs="final runs with curves",
+        options=("--curves", "--seeds", "3"),
+    ),
+    "tsne": Figure(
+        "tsne",
+        shows="Test images by t-SNE of their embeddings.",
+        needs="final runs with embeddings",
+    ),
+    "search": Figure(
+        "plots",
+        shows="The best validation score to expect of n trials of random search.",
+        needs="random-search trials",
+        options=("--trials", "10"),
+    ),
+    "cost": Figure(
+        "plots",
+        shows="Recall@1 on test classes against training time.",
+        needs="final runs",
+    ),
+    "ensemble": Figure(
+        "plots",
+        shows="Recall@1 on test classes of ensembles, by the number of networks.",
+        needs="ensembles",
+        options=("--seeds", "3", "--ensemble", "2,3"),
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Asked:
+class Sources:
     """What pictures need beside results: the embeddings, the images, and which of them to show."""
 
     storage: "Storage"
     data_root: Path
     queries: str = "random:0"
     loss: str | None = None
-    report: Callable[[int, int], None] = lambda done, total: None  # images that go to the cache
+    report: Callable[[int, int], None] = lambda done, total: None  # images decoded into the cache, of how many
 
 
-def draw(name: str, group: Group, asked: Asked, folder: Path, formats: Sequence[str] = FORMATS) -> Iterator[Path]:
-    """The files of one figure of one group, as they are written. A UserError says what it lacks and what makes it."""
+@dataclass(frozen=True)
+class Drawing:
+    """What the function of a figure draws: some figures have several."""
+
+    canvas: "Canvas"
+    part: str = ""  # tells a figure's drawings apart: a loss, or what is varied
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawing in its files."""
+
+    figure: str
+    part: str
+    files: tuple[Path, ...]  # one per format
+
+
+def missing(name: str, group: Group) -> UserError:
+    """What a figure lacks, and the command that makes it."""
+    return group.missing(FIGURES[name].needs, FIGURES[name].options)
+
+
+def draw(name: str, group: Group, sources: Sources, folder: Path, formats: Sequence[str] = FORMATS) -> Iterator[Drawn]:
+    """The drawings of one figure of one group, each when its files are written. A UserError says what is missing."""
     from harness.figures import style
 
-    function = getattr(import_module(f"harness.figures.{FIGURES[name]}"), name)
+    function = getattr(import_module(f"harness.figures.{FIGURES[name].module}"), name)
     with style.looks():
-        for what, figure in function(group, asked):
-            yield from style.save(figure, folder, f"{filename(what)}-{group.slug}", formats)
+        for drawing in function(group, sources):
+            stem = "-".join(filter(None, (name, filename(drawing.part), group.slug)))
+            yield Drawn(name, drawing.part, tuple(style.save(drawing.canvas, folder, stem, formats)))

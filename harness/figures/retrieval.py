@@ -11,24 +11,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.evaluation.neighbours import rank_all
-from harness.figures import pictures as shown
 from harness.figures import style
 from harness.figures.groups import Group
-from harness.figures.pictures import Shown
-from harness.figures.registry import Asked
+from harness.figures.pictures import EmbeddedImages, chosen, load
+from harness.figures.registry import Drawing, Sources
 from harness.spec import UserError
 
 NEIGHBOURS = 4
 QUERIES = 6
 BLOCK = 2**22  # distances at once
 FRAMES = "green: the query's class, red and dashed: another"
-ALLOWED = "allowed is random:SEED, worst, or indices like 3,17,256"
+ALLOWED = "must be random:SEED, worst, or indices like 3,17,256"
 
 LEFT, GAP, BREAK, TOP = 0.36, 0.06, 0.12, 0.34  # inches: for indices, between images, beside the queries, for headings
 
 
 @dataclass(frozen=True)
-class Found:
+class Neighbours:
     """A query and its nearest images, nearest first: rows of the embeddings."""
 
     query: int
@@ -36,25 +35,26 @@ class Found:
     right: tuple[bool, ...]
 
 
-def retrieval(group: Group, asked: Asked) -> Iterator[tuple[str, Figure]]:
+def retrieval(group: Group, sources: Sources) -> Iterator[Drawing]:
     """A picture for each loss, from its run with the lowest seed."""
-    found, remark = shown.chosen(group, asked)
-    for line in found:
-        some = shown.load(line.runs[0], asked)
-        rows = [neighbours(some, query) for query in pick(some, asked.queries)]
-        yield f"retrieval-{line.loss}", picture(some, rows, group.note([some.run], told(asked.queries), FRAMES, remark))
+    lines, remark = chosen("retrieval", group, sources)
+    for line in lines:
+        images = load(line.runs[0], sources)
+        rows = [neighbours(images, query) for query in pick(images, sources.queries)]
+        note = group.note([images.run], described(sources.queries), FRAMES, remark)
+        yield Drawing(picture(images, rows, note), line.loss)
 
 
-def told(queries: str) -> str:
+def described(queries: str) -> str:
     return "queries with the most wrong images before a right one" if queries == "worst" else f"queries {queries}"
 
 
-def pick(some: Shown, text: str) -> list[int]:
+def pick(images: EmbeddedImages, text: str) -> list[int]:
     """The rows to search for, as --queries names them."""
-    everything = range(len(some.labels))
-    allowed = list(everything) if some.queries is None else some.queries.nonzero().flatten().tolist()
+    everything = range(len(images.labels))
+    allowed = list(everything) if images.queries is None else images.queries.nonzero().flatten().tolist()
     if text == "worst":
-        return worst(some, QUERIES)
+        return worst(images, QUERIES)
     kind, _, seed = text.partition(":")
     if kind == "random" and seed.isdigit():
         return sorted(random.Random(int(seed)).sample(allowed, min(QUERIES, len(allowed))))
@@ -63,48 +63,48 @@ def pick(some: Shown, text: str) -> list[int]:
         raise UserError(f"--queries {text}: {ALLOWED}")
     for word in words:
         if int(word) not in everything:
-            raise UserError(f"--queries {word}: allowed is 0 to {len(everything) - 1}, the images of the test half")
-        if some.queries is not None and not some.queries[int(word)]:
-            raise UserError(f"--queries {word}: it is an image of the gallery; the first query is {allowed[0]}")
+            raise UserError(f"--queries {word}: must be 0 to {len(everything) - 1}, an image of the test half")
+        if images.queries is not None and not images.queries[int(word)]:
+            raise UserError(f"--queries {word}: is an image of the gallery; the first query is {allowed[0]}")
     return [int(word) for word in words]
 
 
-def neighbours(some: Shown, query: int, count: int = NEIGHBOURS) -> Found:
+def neighbours(images: EmbeddedImages, query: int, count: int = NEIGHBOURS) -> Neighbours:
     """As evaluation ranks them: by distance in float64, equal ones by index, the query left out by its own."""
-    if some.queries is None:
-        places, itself = torch.arange(len(some.labels)), query
+    if images.queries is None:
+        places, itself = torch.arange(len(images.labels)), query
         most = len(places) - 1
     else:
-        places, itself = (~some.queries).nonzero().flatten(), None
+        places, itself = (~images.queries).nonzero().flatten(), None
         most = len(places)
-    ranked = rank_all(some.embeddings[query], some.embeddings[places], itself)[: min(count, most)]
+    ranked = rank_all(images.embeddings[query], images.embeddings[places], itself)[: min(count, most)]
     nearest = places[ranked].tolist()
-    return Found(query, tuple(nearest), tuple(bool(some.labels[one] == some.labels[query]) for one in nearest))
+    return Neighbours(query, tuple(nearest), tuple(bool(images.labels[row] == images.labels[query]) for row in nearest))
 
 
-def worst(some: Shown, count: int) -> list[int]:
+def worst(images: EmbeddedImages, count: int) -> list[int]:
     """The queries with the most wrong images before the first right one; among equals the one whose first right image
     is farther than its first wrong one by most, then by index. A query without a right image is none."""
-    rows = torch.arange(len(some.labels))
-    asked, gallery = (rows, rows) if some.queries is None else (rows[some.queries], rows[~some.queries])
-    found: list[tuple[int, float, int]] = []
-    points = some.embeddings.double()
+    rows = torch.arange(len(images.labels))
+    queries, gallery = (rows, rows) if images.queries is None else (rows[images.queries], rows[~images.queries])
+    ranked: list[tuple[int, float, int]] = []
+    points = images.embeddings.double()
     half = points[gallery].square().sum(dim=1) / 2
-    for part in asked.split(max(1, BLOCK // len(gallery))):
-        far = half - points[part] @ points[gallery].T  # half the squared distance, but for the query's own norm
+    for part in queries.split(max(1, BLOCK // len(gallery))):
+        far = half - points[part] @ points[gallery].T  # half the squared distance, without the query's own norm
         itself = part[:, None] == gallery
-        right = (some.labels[part][:, None] == some.labels[gallery]) & ~itself
+        right = (images.labels[part][:, None] == images.labels[gallery]) & ~itself
         first = far.masked_fill(~right, math.inf).amin(dim=1)
         others = far.masked_fill(right | itself, math.inf)
         wrong = (others < first[:, None]).sum(dim=1)
         margin = first - others.amin(dim=1)
         there = right.any(dim=1).tolist()
         keys = zip((-wrong).tolist(), (-margin).tolist(), part.tolist(), strict=True)
-        found += [key for key, counts in zip(keys, there, strict=True) if counts]
-    return [query for _, _, query in sorted(found)[:count]]
+        ranked += [key for key, counts in zip(keys, there, strict=True) if counts]
+    return [query for _, _, query in sorted(ranked)[:count]]
 
 
-def picture(some: Shown, rows: list[Found], text: str) -> Figure:
+def picture(images: EmbeddedImages, rows: list[Neighbours], text: str) -> Figure:
     columns = 1 + max(len(row.nearest) for row in rows)
     side = (style.COLUMN - LEFT - BREAK - GAP * columns) / columns
     height = TOP + len(rows) * (side + GAP)
@@ -119,7 +119,7 @@ def picture(some: Shown, rows: list[Found], text: str) -> Figure:
     def write(x: float, y: float, words: str, **how: Any) -> None:
         figure.text(x / width, y / total, words, fontsize=style.SMALL, **how)
 
-    title = style.words(some.run.title, 40)
+    title = style.words(images.run.title, 40)
     figure.text(LEFT / width, (total - 0.04) / total, title, fontsize=8, weight="bold", va="top")
     for column in range(columns):
         left, bottom = spot(0, column)
@@ -131,7 +131,7 @@ def picture(some: Shown, rows: list[Found], text: str) -> Figure:
         for column, (image, right) in enumerate(zip((row.query, *row.nearest), (None, *row.right), strict=True)):
             left, bottom = spot(number, column)
             axes = figure.add_axes((left / width, bottom / total, side / width, side / total))
-            axes.imshow(some.picture(image))
+            axes.imshow(images.picture(image))
             frame(axes, right)
     return figure
 

@@ -19,17 +19,31 @@ GREY = "0.4"
 SMALL = 7  # points: nothing is smaller
 LINE = 1.2 * SMALL / 72  # inches: the height of a line of small letters
 
-# Okabe and Ito's, which the colour-blind can tell apart, but for its yellow, which is none on white
+# Okabe and Ito's, which the colour-blind can tell apart, without its yellow, which is invisible on white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 RIGHT, WRONG = COLOURS[2], COLOURS[1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")  # for print in grey, and for an eighth loss
 
-LOOKS: dict[str, Any] = {
-    **{"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "figure.titlesize": 8},
-    **{"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "xtick.major.width": 0.6},
-    **{"ytick.major.width": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5, "grid.linewidth": 0.4},
-    **{"axes.grid": True, "grid.color": "0.9", "axes.axisbelow": True, "image.interpolation": "nearest"},
+RC: dict[str, Any] = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "figure.titlesize": 8,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.5,
+    "grid.linewidth": 0.4,
+    "axes.grid": True,
+    "grid.color": "0.9",
+    "axes.axisbelow": True,
+    "image.interpolation": "nearest",
     "text.parse_math": False,  # a title is whatever its author wrote: a $ in it is a dollar
     "pdf.fonttype": 42,  # letters that can be searched, and that every publisher takes
     "savefig.dpi": 300,
@@ -45,7 +59,7 @@ class Look:
 
 def looks() -> Any:
     """Everything drawn and saved inside looks as it should."""
-    return rc_context(LOOKS)  # type: ignore[arg-type]
+    return rc_context(RC)  # type: ignore[arg-type]
 
 
 def look(loss: str, losses: Sequence[str]) -> Look:
@@ -73,7 +87,7 @@ def note(figure: Figure, text: str) -> None:
 
 
 def wrapped(text: str, width: float) -> list[str]:
-    """Lines of small letters, at most so many inches long."""
+    """Lines of small letters, at most `width` inches long."""
     lines = [""]
     for word in words(text, len(text)).split():
         longer = f"{lines[-1]} {word}".strip()
@@ -109,9 +123,9 @@ def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
     )
 
 
-def key(one: Look) -> Line2D:
+def key(look: Look) -> Line2D:
     """What stands for a loss in a legend."""
-    return Line2D([], [], color=one.colour, marker=one.marker)
+    return Line2D([], [], color=look.colour, marker=look.marker)
 
 
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:

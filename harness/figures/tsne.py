@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from PIL import Image, ImageOps
 
-from harness.figures import pictures as shown
 from harness.figures import style
 from harness.figures.groups import Group
-from harness.figures.registry import Asked
+from harness.figures.pictures import chosen, load
+from harness.figures.registry import Drawing, Sources
 
 MOST = 2500  # images
 ENLARGED = 16  # of a cluster at most
@@ -24,7 +24,7 @@ DEFAULT = "group"  # the loss whose map is drawn, where there are several
 HEIGHT, CORNER, MARGIN = 5.0, 1.3, 0.04  # inches: of the map, the side of an enlarged cluster, the edge around
 TITLE = 0.25
 DPI = 300
-CLUSTERS = tuple(colour for colour in style.COLOURS if colour != style.WRONG)
+CLUSTER_COLOURS = tuple(colour for colour in style.COLOURS if colour != style.WRONG)
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,42 @@ class Cluster:
     corner: tuple[bool, bool]
 
 
-def tsne(group: Group, asked: Asked) -> Iterator[tuple[str, Figure]]:
+@dataclass(frozen=True)
+class Map:
+    """Images on a map: row i of each is image i."""
+
+    places: np.ndarray  # (n, 2), the middle at 0, the longer side 1
+    labels: np.ndarray
+    pictures: list[Image.Image]
+
+    @property
+    def thumbnail(self) -> float:
+        """The side of an image in inches: so small that the images would cover the map about once."""
+        return min(0.4, max(0.09, 0.9 * HEIGHT / math.sqrt(len(self.pictures))))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The sheet a map is drawn on, measured in inches from its lower left corner."""
+
+    axes: Axes
+    bottom: float  # of the map; below it stands the note
+    top: float
+    spots: np.ndarray  # (n, 2): the middle of each image
+
+
+def tsne(group: Group, sources: Sources) -> Iterator[Drawing]:
     """One loss's: that of --loss, else the Group Loss's, else the first; from its run with the lowest seed."""
-    found, remark = shown.chosen(group, asked)
-    line = next((line for line in found if line.loss == DEFAULT), found[0])
-    some = shown.load(line.runs[0], asked)
-    rows = sample(some.labels.numpy(), MOST)
-    places = project(some.embeddings[rows].double().numpy())
-    labels = some.labels.numpy()[rows]
-    how = f"t-SNE of {len(rows)} of {len(some.labels)} test images, {len(set(labels.tolist()))} classes"
-    frames = "dashed: of another class than its cluster"
-    pictures = [Image.fromarray(some.picture(row)) for row in rows.tolist()]
-    title = style.words(some.run.title, 40)
-    yield (
-        f"tsne-{line.loss}",
-        draw(title, places, clusters(places, labels), labels, pictures, group.note([some.run], how, frames, remark)),
-    )
+    lines, remark = chosen("tsne", group, sources)
+    line = next((line for line in lines if line.loss == DEFAULT), lines[0])
+    embedded = load(line.runs[0], sources)
+    rows = sample(embedded.labels.numpy(), MOST)
+    labels = embedded.labels.numpy()[rows]
+    pictures = [Image.fromarray(embedded.picture(row)) for row in rows.tolist()]
+    images = Map(project(embedded.embeddings[rows].double().numpy()), labels, pictures)
+    how = f"t-SNE of {len(rows)} of {len(embedded.labels)} test images, {len(set(labels.tolist()))} classes"
+    note = group.note([embedded.run], how, "dashed: of another class than its cluster", remark)
+    yield Drawing(draw(style.words(embedded.run.title, 40), images, note), line.loss)
 
 
 def sample(labels: np.ndarray, most: int) -> np.ndarray:
@@ -99,35 +119,22 @@ def clusters(places: np.ndarray, labels: np.ndarray) -> list[Cluster]:
     return [best[corner][3] for corner in sorted(best)]
 
 
-def draw(
-    title: str,
-    places: np.ndarray,
-    found: list[Cluster],
-    labels: np.ndarray,
-    pictures: list[Image.Image],
-    text: str,
-) -> Figure:
-    """One sheet of paper, measured in inches."""
+def draw(title: str, images: Map, note: str) -> Figure:
     figure = style.sheet(HEIGHT, style.PAGE, arranged=False)
-    style.note(figure, text)
-    total = figure.get_figheight()
-    paper = figure.add_axes((0, 0, 1, 1), xlim=(0, style.PAGE), ylim=(0, total))
-    paper.set_axis_off()
-    small = thumbnail(len(pictures))
-    middle = np.array([style.PAGE / 2, total - TITLE - (HEIGHT - TITLE) / 2])
-    spots = middle + spread_out(places, small)
-    bottom = total - HEIGHT
-    canvas = paste(pictures, spots - [0, bottom], small)
-    paper.imshow(canvas, extent=(0, style.PAGE, bottom, total), aspect="auto", zorder=0)
-    for number, one in enumerate(found):
-        enlarge(paper, one, CLUSTERS[number], spots, labels, pictures, small, (bottom, total))
-    paper.text(style.PAGE / 2, total - 0.05, title, ha="center", va="top", weight="bold")
+    style.note(figure, note)
+    top = figure.get_figheight()
+    bottom = top - HEIGHT
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, style.PAGE), ylim=(0, top))
+    axes.set_axis_off()
+    middle = np.array([style.PAGE / 2, top - TITLE - (HEIGHT - TITLE) / 2])
+    spots = middle + spread_out(images.places, images.thumbnail)
+    canvas = paste(images.pictures, spots - [0, bottom], images.thumbnail)
+    axes.imshow(canvas, extent=(0, style.PAGE, bottom, top), aspect="auto", zorder=0)
+    paper = Paper(axes, bottom, top, spots)
+    for colour, cluster in zip(CLUSTER_COLOURS, clusters(images.places, images.labels), strict=False):
+        enlarge(paper, images, cluster, colour)
+    axes.text(style.PAGE / 2, top - 0.05, title, ha="center", va="top", weight="bold")
     return figure
-
-
-def thumbnail(count: int) -> float:
-    """Inches: so small that the images would cover the map about once."""
-    return min(0.4, max(0.09, 0.9 * HEIGHT / math.sqrt(count)))
 
 
 def spread_out(places: np.ndarray, small: float) -> np.ndarray:
@@ -143,41 +150,32 @@ def spread_out(places: np.ndarray, small: float) -> np.ndarray:
 def paste(pictures: list[Image.Image], spots: np.ndarray, small: float) -> np.ndarray:
     """The map as one image, each picture with its middle at its spot, in inches from below."""
     canvas = Image.new("RGB", (round(style.PAGE * DPI), round(HEIGHT * DPI)), "white")
-    for one, (x, y) in zip(pictures, (spots * DPI).tolist(), strict=True):
-        fitted = ImageOps.contain(one, (round(small * DPI), round(small * DPI)))
+    for picture, (x, y) in zip(pictures, (spots * DPI).tolist(), strict=True):
+        fitted = ImageOps.contain(picture, (round(small * DPI), round(small * DPI)))
         canvas.paste(fitted, (round(x - fitted.width / 2), round(canvas.height - y - fitted.height / 2)))
     return np.asarray(canvas)
 
 
-def enlarge(
-    axes: Axes,
-    one: Cluster,
-    colour: str,
-    spots: np.ndarray,
-    labels: np.ndarray,
-    pictures: list[Image.Image],
-    small: float,
-    heights: tuple[float, float],
-) -> None:
+def enlarge(paper: Paper, images: Map, cluster: Cluster, colour: str) -> None:
     """A cluster's images on a raster in their corner, a circle where they lie, and a line between the two."""
-    right, upper = one.corner
+    right, upper = cluster.corner
     x = style.PAGE - CORNER - MARGIN if right else MARGIN
-    y = heights[1] - CORNER - MARGIN if upper else heights[0] + MARGIN
-    rows = list(one.rows)
+    y = paper.top - CORNER - MARGIN if upper else paper.bottom + MARGIN
+    axes, rows = paper.axes, list(cluster.rows)
     side = math.ceil(math.sqrt(len(rows)))
     cell = CORNER / side
     axes.add_patch(Rectangle((x, y), CORNER, CORNER, facecolor="white", edgecolor=colour, linewidth=1, zorder=3))
-    for row, (column, level) in zip(rows, raster(spots[rows], side), strict=True):
-        width, height = pictures[row].size
+    for row, (column, level) in zip(rows, raster(paper.spots[rows], side), strict=True):
+        width, height = images.pictures[row].size
         w, h = (0.92 * cell * length / max(width, height) for length in (width, height))
         corner = (x + (column + 0.5) * cell - w / 2, y + (level + 0.5) * cell - h / 2)
         extent = (corner[0], corner[0] + w, corner[1], corner[1] + h)
-        axes.imshow(np.asarray(pictures[row]), extent=extent, aspect="auto", zorder=4)
-        if labels[row] != one.label:
+        axes.imshow(np.asarray(images.pictures[row]), extent=extent, aspect="auto", zorder=4)
+        if images.labels[row] != cluster.label:
             frame = Rectangle(corner, w, h, fill=False, edgecolor=style.WRONG, linewidth=1.2, linestyle="--", zorder=5)
             axes.add_patch(frame)
-    middle = spots[rows].mean(axis=0)
-    radius = float(np.linalg.norm(spots[rows] - middle, axis=1).max()) + small / 2
+    middle = paper.spots[rows].mean(axis=0)
+    radius = float(np.linalg.norm(paper.spots[rows] - middle, axis=1).max()) + images.thumbnail / 2
     axes.add_patch(Circle((middle[0], middle[1]), radius, fill=False, edgecolor=colour, linewidth=1, zorder=2))
     end = np.array([x if right else x + CORNER, y if upper else y + CORNER])
     way = end - middle

@@ -4,35 +4,36 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from harness import commands, config
+from harness import config
 from harness.analysis import budget
-from harness.spec import BASELINE, SHARED, TUNABLE, Result
-from harness.tables import rows as measured
-from harness.tables.build import Table, final
-
-
-def notes(results: Sequence[Result], built: Iterable[Table]) -> str:
-    """General rules, then what these results kept of them."""
-    trained = [one for one in results if one.trial.loss != BASELINE and not one.ensemble]
-    parts = [paragraphs(RULES)]
-    for protocol, members in measured.by(trained, lambda one: one.trial.protocol):
-        parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members))]
-        for group, runs in measured.datasets(final(members)):
-            parts.append(paragraphs(of_dataset(group, runs)))
-    parts += ["<h3>Chosen on test classes</h3>\n", paragraphs(on_test_classes(trained))]
-    if said := footnotes(built):
-        parts += ["<h3>Footnotes of the tables</h3>\n<ul>\n", *(f"<li>{escape(one)}</li>\n" for one in said), "</ul>\n"]
-    return "".join(parts)
-
+from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
+from harness.spec import SHARED, TUNABLE, Result
+from harness.tables.captions import written
+from harness.tables.layout import Table
 
 RULES = (
-    "Classes are split, never images: one half trains, the other tests. Search sees only validation classes, "
-    "which are held out of the training half; final runs train on the whole of that half and are measured on test "
-    "classes.",
-    "Every loss of one run has the same network, images, batches, epochs and number of search trials. A row that was "
-    "trained otherwise than the rest is footnoted, and under the tables of losses stands what each was given. Raw "
-    "pixels and the untrained network are measured too: a loss that does not beat both has not learned a metric.",
+    "Classes are split, not images: one half trains, the other half tests. Search uses only validation classes, which "
+    "are held out of the training half. Final runs train on the whole training half and are measured on test classes.",
+    "All losses of one run have the same network, images, batches, epochs and number of search trials. A row that was "
+    "trained differently is footnoted, and captions state each loss's budget. Raw pixels and the untrained network are "
+    "measured too: a loss that does not beat both has not learned a metric.",
 )
+
+
+def notes(results: Sequence[Result], tables: Iterable[Table]) -> str:
+    """The general rules, then what these results kept of them."""
+    trained = [result for result in results if not result.trial.is_baseline and not result.is_ensemble]
+    parts = [paragraphs(RULES)]
+    for protocol, members in group_by(trained, lambda result: result.trial.protocol):
+        parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members))]
+        for dataset in by_dataset(on_test(members)):
+            parts.append(paragraphs(of_dataset(dataset)))
+    parts += ["<h3>Chosen on test classes</h3>\n", paragraphs(chosen_on_test(on_test(trained)))]
+    lines = footnotes(tables)
+    if lines:
+        items = "".join(f"<li>{escape(line)}</li>\n" for line in lines)
+        parts.append(f"<h3>Footnotes of the tables</h3>\n<ul>\n{items}</ul>\n")
+    return "".join(parts)
 
 
 def paragraphs(texts: Iterable[str]) -> str:
@@ -40,72 +41,74 @@ def paragraphs(texts: Iterable[str]) -> str:
 
 
 def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
-    """Where its values come from, and what chose."""
-    if name in config.names("protocols"):
-        rules = config.protocol(name)
+    """Where its values come from, and what selected."""
+    rules = config.find_protocol(name)
+    if rules:
         yield f"{rules.title}. Source: {rules.source}."
-    folds, select = budget.selection(name)
-    searched = sum(one.trial.fold in folds for one in results)
+    folds, metric = budget.selection(name)
+    trials = sum(result.purpose == "search" for result in results)
     own = f"{', '.join(TUNABLE)} and knobs are each loss's own"
-    if searched:
+    if trials:
+        on = f"validation classes ({', '.join(f'val{number}' for number in range(folds))})"
         yield (
-            f"{own}: where a loss was searched, those with the best {select} on validation classes "
-            f"({', '.join(folds)}), of {searched:,} stored runs; else the protocol's or the user's."
+            f"{own}: those with the best {metric} on {on} where a loss was searched, otherwise the protocol's or the "
+            f"user's. {trials:,} search trials are stored."
         )
     else:
-        yield f"{own}: the protocol's or the user's. No run on validation classes is stored."
+        yield f"{own}: the protocol's or the user's. No search trial is stored."
 
 
-def of_dataset(group: str, results: Sequence[Result]) -> Iterable[str]:
-    """The settings that fairness wants equal, as the final runs have them."""
-    networks = measured.by(results, lambda one: one.trial.backbone)
-    for backbone, members in networks:
-        counts = {
-            name: Counter(commands.written(getattr(one.trial, name)) or "none" for one in members) for name in SHARED
-        }
-        alike = [f"{name} = {next(iter(found))}" for name, found in counts.items() if len(found) == 1]
-        yield f"{group}, {backbone}: all {len(members):,} final runs share {', '.join(alike)}."
-        unlike = [
-            f"{name} = {' | '.join(f'{value} ({count:,})' for value, count in found.most_common())}"
-            for name, found in counts.items()
-            if len(found) > 1
+def of_dataset(dataset: OnDataset) -> Iterable[str]:
+    """The settings that a fair comparison wants equal, as the final runs have them."""
+    for backbone, runs in group_by(dataset.results, lambda result: result.trial.backbone):
+        counts = {name: Counter(written(getattr(run.trial, name)) for run in runs) for name in SHARED}
+        same = [f"{name} = {next(iter(values))}" for name, values in counts.items() if len(values) == 1]
+        yield f"{dataset.title}, {backbone}: all {len(runs):,} final runs share {', '.join(same)}."
+        different = [
+            f"{name} = {' | '.join(f'{value} ({count:,})' for value, count in values.most_common())}"
+            for name, values in counts.items()
+            if len(values) > 1
         ]
-        if unlike:
-            yield f"{group}, {backbone}: they differ, with so many runs each, in {'; '.join(unlike)}."
-    recipes = sorted({str(one.conventions["NMI"]) for one in results if "NMI" in one.conventions})
+        if different:
+            yield f"{dataset.title}, {backbone}: settings that differ, with the number of runs: {'; '.join(different)}."
+    recipes = sorted({str(run.conventions["NMI"]) for run in dataset.results if "NMI" in run.conventions})
     if recipes:
-        yield f"{group}: NMI by {' | '.join(recipes)}."
+        yield f"{dataset.title}: NMI by {' | '.join(recipes)}."
 
 
-def on_test_classes(results: Sequence[Result]) -> Iterable[str]:
-    """Runs whose epoch was, and rows among which a reader would choose."""
-    tests = final(results)
-    chosen = Counter(f"{one.title} on {one.trial.dataset}" for one in tests if one.trial.checkpoint == "best-test")
-    if chosen:
-        losses = ", ".join(f"{what} ({count:,})" for what, count in sorted(chosen.items()))
-        yield f"Runs whose epoch was: {losses}. Their rows are footnoted; they are no fair measure."
+def chosen_on_test(results: Sequence[Result]) -> Iterable[str]:
+    """Runs that chose their epoch there, and rows among which a reader would choose."""
+    leaked = Counter(f"{run.title} on {run.trial.dataset}" for run in results if run.trial.epoch_chosen_on)
+    if leaked:
+        losses = ", ".join(f"{what} ({count:,})" for what, count in sorted(leaked.items()))
+        yield f"Runs that chose their epoch on test classes: {losses}. These are optimistic; their rows are footnoted."
     else:
-        yield "No stored run chose its epoch there."
+        yield "No stored run chose its epoch on test classes."
     several = []
-    places = measured.by(tests, lambda one: (one.trial.dataset, one.trial.protocol, one.trial.backbone, one.title))
-    for (dataset, protocol, backbone, title), members in places:
-        if len(configurations := {one.trial.configuration for one in members}) > 1:
-            several.append(f"{title} on {dataset} ({protocol}, {backbone}): {len(configurations)}")
+    for (dataset, protocol, backbone, title), runs in group_by(results, place):
+        count = len({run.trial.configuration for run in runs})
+        if count > 1:
+            several.append(f"{title} on {dataset} ({protocol}, {backbone}): {count}")
     if several:
         yield (
-            f"Losses with several configurations measured there: {'; '.join(several)}. Whoever takes the best of these "
-            "rows has chosen on test classes."
+            f"Losses with several configurations on test classes: {'; '.join(several)}. To take the best of these rows "
+            "is to choose on test classes."
         )
 
 
-def footnotes(built: Iterable[Table]) -> list[str]:
+def place(result: Result) -> tuple[str, str, str, str]:
+    return result.trial.dataset, result.trial.protocol, result.trial.backbone, result.title
+
+
+def footnotes(tables: Iterable[Table]) -> list[str]:
     """Each once, with the rows it is about."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for table in built:
+    rows: dict[str, dict[str, list[str]]] = {}
+    for table in tables:
         for row in table.rows:
             for note in row.notes:
-                found.setdefault(note, {}).setdefault(table.title, []).append(row.label)
-    return [
-        f"{note} ({'; '.join(f'{title}: ' + ', '.join(labels) for title, labels in where.items())})"
-        for note, where in found.items()
-    ]
+                rows.setdefault(note, {}).setdefault(table.title, []).append(row.label)
+    lines = []
+    for note, by_table in rows.items():
+        named = "; ".join(f"{title}: {', '.join(labels)}" for title, labels in by_table.items())
+        lines.append(f"{note} ({named})")
+    return lines

@@ -2,53 +2,48 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from html import escape
 
 from harness import commands, config
-from harness.spec import PIXELS, Protocol, Result
-from harness.tables import rows as measured
-from harness.tables.build import metric_order
+from harness.spec import Protocol, Result, metric_order
 
-WORDS = ("id", "loss", "title", "dataset", "protocol", "backbone", "fold", "chosen on")
+WORDS = ("id", "loss", "title", "dataset", "protocol", "backbone", "fold", "epoch chosen on")
 NUMBERS = ("seed", "seconds", "parameters")
-COMMAND = "command that makes it again"
+COMMAND = "command that reproduces it"
 
 
 def runs(results: Sequence[Result]) -> str:
     """All of them as one compact table that opens on request: there may be thousands."""
-    metrics = sorted({name for one in results for name in one.metrics}, key=metric_order)
+    metrics = sorted({name for result in results for name in result.metrics}, key=metric_order)
     heads = "".join(
         f'<th scope="col" class="{"number" if name in (*NUMBERS, *metrics) else "left"}">{escape(name)}</th>'
         for name in (*WORDS, *NUMBERS, *metrics, COMMAND)
     )
-    ordered = sorted(
-        results, key=lambda one: (one.trial.dataset, one.trial.loss, one.trial.fold != "test", one.trial.seed)
-    )
-
-    @cache
-    def protocol(name: str) -> Protocol | None:
-        return config.protocol(name) if name in config.names("protocols") else None
-
-    rows = "\n".join(row(one, metrics, protocol(one.trial.protocol)) for one in ordered)
+    protocols = {name: config.find_protocol(name) for name in {result.trial.protocol for result in results}}
+    rows = "\n".join(row(result, metrics, protocols[result.trial.protocol]) for result in sorted(results, key=order))
     return (
-        f"<details>\n<summary>All {len(results):,} results, with the command that makes each again</summary>\n"
+        f"<details>\n<summary>All {len(results):,} results, with the command that reproduces each</summary>\n"
         f'<div class="scroll runs" tabindex="0" role="region" aria-label="Runs">\n<table>\n<thead>\n<tr>{heads}</tr>\n'
         f"</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n</details>\n"
     )
 
 
-def row(one: Result, metrics: Iterable[str], protocol: Protocol | None) -> str:
-    trial = one.trial
-    chosen = "test classes" if trial.checkpoint == "best-test" else "-"
-    cells = [f'<th scope="row"><code>{escape(one.id)}</code></th>', text(trial.loss)]
-    cells.append(f'<td class="left title">{escape(measured.label_of(one))}</td>')
-    cells += map(text, (trial.dataset, trial.protocol, trial.backbone, trial.fold, chosen))
-    cells += [number(trial.seed), number(one.seconds["total"], ",.1f"), number(one.parameters, ",")]
-    cells += [number(100 * one.metrics[name], ".2f") if name in one.metrics else "<td>-</td>" for name in metrics]
-    command = (
-        commands.command(one, protocol) if protocol else f"its protocol {trial.protocol} is not in configs/protocols"
-    )
+def order(result: Result) -> tuple[str, str, bool, int]:
+    trial = result.trial
+    return trial.dataset, trial.loss, not trial.on_test, trial.seed
+
+
+def row(result: Result, metrics: Iterable[str], protocol: Protocol | None) -> str:
+    trial = result.trial
+    cells = [f'<th scope="row"><code>{escape(result.id)}</code></th>', text(trial.loss)]
+    cells.append(f'<td class="left title">{escape(result.label)}</td>')
+    cells += map(text, (trial.dataset, trial.protocol, trial.backbone, trial.fold, trial.epoch_chosen_on or "-"))
+    cells += [number(trial.seed), number(result.seconds["total"], ",.1f"), number(result.parameters, ",")]
+    cells += [number(100 * result.metrics[name], ".2f") if name in result.metrics else "<td>-</td>" for name in metrics]
+    if protocol:
+        command = commands.command(result, protocol)
+    else:
+        command = f"its protocol {trial.protocol} is not in configs/protocols"
     return f'<tr>{"".join(cells)}<td class="left"><code>{escape(command)}</code></td></tr>'
 
 
@@ -63,34 +58,37 @@ def number(value: float, form: str = "") -> str:
 def provenance(results: Sequence[Result]) -> str:
     """What they were made with, and how many with each."""
     counts: dict[str, Counter[str]] = {}
-    for one in results:
-        for what, value in origins(one):
+    for result in results:
+        for what, value in origins(result):
             counts.setdefault(what, Counter())[value] += 1
     rows = "\n".join(
         f'<tr><th scope="row">{escape(what)}</th><td class="words">{escape(value)}</td>{number(count, ",")}</tr>'
-        for what, found in counts.items()
-        for value, count in sorted(found.items())
+        for what, values in counts.items()
+        for value, count in sorted(values.items())
     )
     heads = '<th scope="col">what</th><th scope="col" class="words">which</th><th scope="col">results</th>'
     return (
         '<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="Provenance">\n<table>\n'
         f"<thead>\n<tr>{heads}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n"
-        "<p>A commit with a + had files that differ from it.</p></div>\n"
+        "<p>A commit with a + had uncommitted changes.</p></div>\n"
     )
 
 
-def origins(one: Result) -> Iterator[tuple[str, str]]:
+def origins(result: Result) -> Iterator[tuple[str, str]]:
     """What a record says of its making; what it does not say counts as unknown."""
-    said, trial = one.provenance, one.trial
+    recorded, trial = result.provenance, result.trial
     yield "dataset", f"{trial.dataset}, version {trial.dataset_version}, fingerprint {trial.fingerprint or 'unknown'}"
-    if skipped := said.get("bad_images_skipped"):
+    skipped = recorded.get("bad_images_skipped")
+    if skipped:
         yield "images left out", f"{trial.dataset}: {skipped} could not be read"
-    if trial.backbone != PIXELS:
-        yield "weights", f"{trial.backbone}: {trial.weights}, sha256 {said.get('weights_sha256') or 'unknown'}"
-    threads = f", threads: {said['threads']}" if said.get("threads") and said.get("device_type") != "cuda" else ""
-    yield "device", f"{said.get('device', 'unknown')}{threads}"
+    if not trial.is_pixels:
+        yield "weights", f"{trial.backbone}: {trial.weights}, sha256 {recorded.get('weights_sha256') or 'unknown'}"
+    threads = (
+        f", threads: {recorded['threads']}" if recorded.get("threads") and recorded.get("device_type") != "cuda" else ""
+    )
+    yield "device", f"{recorded.get('device', 'unknown')}{threads}"
     for name in ("commit", "harness", "python"):
-        yield name, str(said.get(name) or "unknown")
-    for name, version in (said.get("packages") or {}).items():
+        yield name, str(recorded.get(name) or "unknown")
+    for name, version in (recorded.get("packages") or {}).items():
         yield str(name), str(version)
-    yield "platform", str(said.get("platform") or "unknown")
+    yield "platform", str(recorded.get("platform") or "unknown")

@@ -2,6 +2,15 @@
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+Kind = Literal["losses", "ensembles", "backbones", "search"]
+Published = Literal["beside", "rows", "none"]  # where the paper's numbers stand
+
+PARAMETERS = "Params"  # a column that is no metric
+BASELINES = "Baselines"  # the section of what is not trained; it is printed without a title
+PUBLISHED = "Published"  # how the titles of the paper's sections begin
 
 
 @dataclass(frozen=True)
@@ -11,15 +20,25 @@ class Cell:
     text: str = "-"
     mean: float | None = None  # over seeds: a fraction
     half: float | None = None  # half the width of its 95 % interval; None with a single seed
-    values: tuple[float, ...] = ()  # one a seed
+    values: tuple[float, ...] = ()  # one per seed
     best: bool = False  # the largest mean of its column
-    level: bool = False  # not significantly different from it
+    tied: bool = False  # not significantly different from the best
     published: str = ""  # the paper's number, as printed
 
     @property
     def difference(self) -> float | None:
-        """In percentage points, ours less the paper's."""
+        """In percentage points, ours minus the paper's."""
         return 100 * self.mean - float(self.published) if self.published and self.mean is not None else None
+
+    @property
+    def interval(self) -> str:
+        """Half its width as text; empty with a single seed."""
+        return "" if self.half is None else f"{100 * self.half:.1f}"
+
+    @property
+    def comparison(self) -> str:
+        """The paper's number and the difference, as text; empty where the paper has none."""
+        return "" if self.difference is None else f"({self.published}, {self.difference:+z.1f})"
 
 
 @dataclass(frozen=True)
@@ -40,15 +59,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One protocol and one backbone, but for `backbones`, which has all."""
+    """One protocol and one backbone, except `backbones`, which has all backbones."""
 
-    kind: str  # losses | ensembles | backbones | search
+    kind: Kind
     protocol: str
     backbone: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     caption: str
-    dataset: str = ""  # of `search`: it has a table for each
+    dataset: str = ""  # of `search`, which has one table per dataset
 
     @property
     def title(self) -> str:
@@ -56,6 +75,7 @@ class Table:
 
     @property
     def slug(self) -> str:
+        """In file names."""
         words = filter(None, (self.kind, self.dataset, self.protocol, self.backbone))
         return re.sub(r"[^\w.-]+", "-", "-".join(words))
 
@@ -64,8 +84,22 @@ class Table:
         """What stands above the rows' labels."""
         return "Network" if self.kind == "backbones" else "Loss"
 
+    @property
+    def column_groups(self) -> list[tuple[str, int]]:
+        """The datasets, and how many columns each has."""
+        return [
+            (group, len(list(columns))) for group, columns in groupby(self.columns, key=lambda column: column.group)
+        ]
+
+    def sections(self) -> list[tuple[str, list[tuple[Row, str]]]]:
+        """Title and rows of each section, every row with its footnote mark. Baselines need no title."""
+        marks, _ = self.footnotes()
+        marked = zip(self.rows, marks, strict=True)
+        sections = groupby(marked, key=lambda pair: pair[0].section)
+        return [("" if title == BASELINES else title, list(rows)) for title, rows in sections]
+
     def footnotes(self) -> tuple[list[str], list[str]]:
-        """A mark for each row that has notes, and the notes: rows of which the same is to be said share them."""
+        """A mark per row, empty for rows without notes; and the notes. Rows with the same notes share a mark."""
         texts = list(dict.fromkeys(" ".join(row.notes) for row in self.rows if row.notes))
         marks = {text: f"[{letters(place)}]" for place, text in enumerate(texts)}
         return [marks.get(" ".join(row.notes), "") for row in self.rows], [f"{marks[text]} {text}" for text in texts]

@@ -1,38 +1,59 @@
-"""The expected best of n trials, against every subset there is."""
+"""Budgets: which runs count, and in which words."""
 
-import math
-from itertools import combinations
+from dataclasses import replace
 
-import pytest
-
-from harness.analysis.budget import expected_best
-
-
-@pytest.mark.parametrize("scores", [[0.3], [0.5, 0.1], [0.4, 0.9, 0.1, 0.7, 0.2, 0.65], [0.5, 0.5, 0.2, 0.5, 0.9]])
-def test_the_closed_form_is_the_mean_over_all_subsets(scores: list[float]) -> None:
-    found = expected_best(scores)
-    assert [n for n, _, _ in found] == list(range(1, len(scores) + 1))
-    for n, mean, deviation in found:
-        best = [max(subset) for subset in combinations(scores, n)]
-        expected = sum(best) / len(best)
-        assert mean == pytest.approx(expected, abs=1e-14)
-        assert deviation == pytest.approx(math.sqrt(sum((b - expected) ** 2 for b in best) / len(best)), abs=1e-14)
+from harness.analysis import budget
+from harness.spec import Result
+from tests.factories import loss_row
 
 
-def test_one_trial_is_the_average_and_all_of_them_are_the_best_without_doubt() -> None:
-    (one, mean, _), *_, (all_of_them, best, deviation) = expected_best([0.2, 0.8, 0.5])
-    assert (one, all_of_them) == (1, 3)
-    assert mean == pytest.approx(0.5)
-    assert best == 0.8
-    assert deviation == 0.0
+def trial(score: float, **changes: object) -> Result:
+    """A search trial of one hour on one core."""
+    run = loss_row("triplet", "Triplet", score, **{"fold": "val0", **changes})
+    return replace(run, seconds={"total": 3600.0})
 
 
-def test_no_scores_promise_nothing() -> None:
-    assert expected_best([]) == []
+def test_search_trials_and_final_runs_of_the_same_settings_count() -> None:
+    final = [loss_row("triplet", "Triplet", 0.5, seed=seed) for seed in range(2)]
+    counted = [trial(0.1, lr=0.1), trial(0.2, lr=0.2)]
+    others = [
+        trial(0.3, lr=0.1, seed=1),  # a second seed of a configuration
+        trial(0.4, lr=0.1, fold="val1"),  # the protocol has one fold
+        trial(0.5, lr=0.1, epochs=9),
+        replace(trial(0.6, lr=0.3), provenance={"purpose": "grid"}),
+        loss_row("group", "Group Loss", 0.7, fold="val0"),
+        loss_row("triplet", "Triplet", 0.8, lr=0.7),  # another final configuration
+        replace(final[0], recipe="sklearn", members=(final[0].id,)),
+    ]
+    spent = budget.of(final[0].trial, [*others, *counted, *final])
+    assert sorted(spent.scores) == [0.1, 0.2]
+    assert {run.id for run in spent.search_runs} == {run.id for run in counted}
+    assert spent.final == tuple(final)
 
 
-def test_many_trials_do_not_overflow() -> None:
-    """C(600, 300) has 179 digits. Of the numbers 1..N the best of n is expected at n (N + 1) / (n + 1)."""
-    found = expected_best([float(number) for number in range(1, 601)])
-    for n, mean, _ in found:
-        assert mean == pytest.approx(n * 601 / (n + 1), rel=1e-12)
+def test_a_configuration_counts_with_the_mean_over_the_folds_and_not_without_all_of_them() -> None:
+    folds = [
+        replace(trial(0, protocol="fair", fold=f"val{fold}"), metrics={"R@1": 0, "MAP@R": score})
+        for fold, score in enumerate((0.1, 0.2, 0.3, 0.6))
+    ]
+    assert budget.of(folds[0].trial, folds).scores == (0.3,)
+    assert budget.of(folds[0].trial, folds[1:]).scores == ()
+
+
+def test_hours_are_core_hours_on_a_cpu_and_hours_on_a_gpu() -> None:
+    on_cpu = replace(trial(0.1, lr=0.1), provenance={"threads": 4})
+    on_gpu = replace(trial(0.1, lr=0.2), provenance={"threads": 4, "device_type": "cuda"})
+    assert budget.of(on_cpu.trial, [on_cpu, on_gpu]).hours == {"CPU-hours": 4.0, "GPU-hours": 1.0}
+
+
+def test_numbers_have_units_and_plurals() -> None:
+    assert budget.counted([1, 1], "final run") == "1 final run"
+    assert budget.counted([2], "final run") == "2 final runs"
+    assert budget.counted([0, 1], "final run") == "0 to 1 final runs"
+    assert budget.span([0.001, 12.3]) == "under 0.01 to 12"
+    assert budget.span([12345, 12345]) == "12,345"
+
+
+def test_a_protocol_that_is_gone_selected_by_recall_on_one_fold() -> None:
+    assert budget.selection("gone") == (1, "R@1")
+    assert budget.selection("fair") == (4, "MAP@R")

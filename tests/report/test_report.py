@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.figures import registry as figures
-from harness.report import page as report
+from harness.figures.registry import FIGURES
+from harness.report.page import page
+from harness.report.pictures import Missing, Picture
 from harness.spec import Result
 from harness.store import Store
 from tests.conftest import Harness
@@ -62,17 +63,17 @@ def a_png(width: int = 1020, height: int = 600) -> bytes:
 
 
 def test_the_page_loads_nothing_and_only_its_own_script_may_run() -> None:
-    text = report.build(USUAL, [report.Picture("cost", "emoji", a_png())])
-    page = Elements(text)
-    loaded = [a[name] for _, a in page.tags for name in ("src", "href", "srcset", "data", "action") if name in a]
+    text = page(USUAL, [Picture("cost", "emoji", a_png())])
+    parsed = Elements(text)
+    loaded = [a[name] for _, a in parsed.tags for name in ("src", "href", "srcset", "data", "action") if name in a]
     assert loaded
     assert all(str(one).startswith(("#", "data:image/png;base64,")) for one in loaded)
-    assert not page.of("link")
+    assert not parsed.of("link")
     assert not re.search(r"@import|url\(", text)
     assert "://" not in text
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    (policy,) = [a["content"] for a in page.of("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [a["content"] for a in parsed.of("meta") if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith(
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
@@ -80,14 +81,14 @@ def test_the_page_loads_nothing_and_only_its_own_script_may_run() -> None:
 
 
 def test_its_parts_come_in_order_and_tell_what_is_in_them() -> None:
-    text = report.build([*USUAL, loss_row("group", "Group Loss", 0.4, fold="val0")])
-    page = Elements(text)
+    text = page([*USUAL, loss_row("group", "Group Loss", 0.4, fold="val0")])
+    parsed = Elements(text)
     names = ["tables", "figures", "search", "runs", "provenance", "fairness"]
-    assert [a["id"] for a in page.of("section")] == names
-    assert [a["href"] for a in page.of("a")] == [f"#{name}" for name in names]
-    assert "5 results: 2 final runs on test classes, 2 baselines, 1 runs on validation classes." in page.text
-    assert "2 losses: Group Loss, Triplet. Datasets: Emoji. Protocols: quick." in page.text
-    assert page.text.index("search · quick") > page.text.index("losses · quick")
+    assert [a["id"] for a in parsed.of("section")] == names
+    assert [a["href"] for a in parsed.of("a")] == [f"#{name}" for name in names]
+    assert "5 results: 2 final runs on test classes, 2 baselines, 1 runs on validation classes." in parsed.text
+    assert "Losses: Group Loss, Triplet. Datasets: Emoji. Protocols: quick." in parsed.text
+    assert parsed.text.index("search · quick") > parsed.text.index("losses · quick")
 
 
 def test_whatever_results_hold_is_text() -> None:
@@ -101,13 +102,13 @@ def test_whatever_results_hold_is_text() -> None:
         conventions={"NMI": SCRIPT},
         provenance={**said, "packages": {SCRIPT: IMAGE}, "bad_images_skipped": SCRIPT},
     )
-    picture, lacking = report.Picture("cost", IMAGE, a_png()), report.Lacking("grid", SCRIPT)
-    page = Elements(report.build([result, *HOSTILE], [picture], [lacking]))
-    assert len(page.of("script")) == 1
-    assert len(page.of("img")) == 1
-    assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
+    picture, missing = Picture("cost", IMAGE, a_png()), Missing("grid", SCRIPT)
+    parsed = Elements(page([result, *HOSTILE], [picture], [missing]))
+    assert len(parsed.of("script")) == 1
+    assert len(parsed.of("img")) == 1
+    assert not [a for _, a in parsed.tags if any(name.startswith("on") for name in a)]
     for text in (SCRIPT, IMAGE, LATEX.strip(), LONG):
-        assert text in page.text
+        assert text in parsed.text
 
 
 def test_half_a_surrogate_pair_can_be_written(harness: Harness, tmp_path: Path) -> None:
@@ -119,12 +120,12 @@ def test_half_a_surrogate_pair_can_be_written(harness: Harness, tmp_path: Path) 
 
 def test_every_run_is_listed_with_the_command_that_makes_it_again() -> None:
     runs = [cub("group", 0.6, seed=3), cub("group", 0.5, fold="val0"), cub("margin", 0.7, checkpoint="best-test")]
-    page = Elements(report.build([*runs, loss_row("triplet", "Triplet", 0.5, protocol="gone")]))
-    assert all(one.id in page.text for one in runs)
-    assert "harness run --losses group --dataset cub --protocol paper" in page.text
-    assert "--set seed=3" in page.text
-    assert "its protocol gone is not in configs/protocols" in page.text
-    assert page.text.count("--losses group") == 2
+    parsed = Elements(page([*runs, loss_row("triplet", "Triplet", 0.5, protocol="gone")]))
+    assert all(one.id in parsed.text for one in runs)
+    assert "harness run --losses group --dataset cub --protocol paper" in parsed.text
+    assert "--set seed=3" in parsed.text
+    assert "its protocol gone is not in configs/protocols" in parsed.text
+    assert parsed.text.count("--losses group") == 2
 
 
 def test_what_was_made_otherwise_is_counted() -> None:
@@ -132,7 +133,7 @@ def test_what_was_made_otherwise_is_counted() -> None:
         replace(one, provenance={"harness": version, "device": "A CPU", "threads": 2, "packages": {"torch": "2.9"}})
         for one, version in zip(USUAL, ("1.0", "1.0", "1.1", "1.1"), strict=True)
     ]
-    text = report.build([*runs, cub("group", 0.5)])
+    text = page([*runs, cub("group", 0.5)])
     for what, which, count in (
         ("harness", "1.0", 2),
         ("harness", "1.1", 2),
@@ -147,29 +148,37 @@ def test_what_was_made_otherwise_is_counted() -> None:
 
 def test_fairness_says_what_is_shared_what_differs_and_what_was_chosen_on_test_classes() -> None:
     runs = [cub("group", 0.6), cub("triplet", 0.5, crop=128), cub("margin", 0.7, checkpoint="best-test")]
-    text = Elements(report.build(runs)).text
+    text = Elements(page(runs)).text
     (shared,) = re.findall(r"CUB-200-2011, bn_inception: all 3 final runs share (.*)\.\n", text)
     assert "resize = 256" in shared
     assert "crop =" not in shared
     assert "crop = 227 (2) | 128 (1); checkpoint = last (2) | best-test (1)." in text
-    assert "Runs whose epoch was: margin on cub (1)." in text
+    assert "Runs that chose their epoch on test classes: margin on cub (1)." in text
     assert "Its epoch was chosen on test classes. (losses · paper · bn_inception: margin;" in text
-    assert "No stored run chose its epoch there." in Elements(report.build(USUAL)).text
+    assert "No stored run chose its epoch on test classes." in Elements(page(USUAL)).text
 
 
 def test_several_configurations_of_a_loss_on_test_classes_are_named() -> None:
-    text = Elements(report.build([cub("group", 0.6), cub("group", 0.6, seed=1), cub("group", 0.7, lr=0.5)])).text
-    assert "several configurations measured there: group on cub (paper, bn_inception): 2." in text
-    assert "several configurations" not in Elements(report.build(USUAL)).text
+    text = Elements(page([cub("group", 0.6), cub("group", 0.6, seed=1), cub("group", 0.7, lr=0.5)])).text
+    assert "Losses with several configurations on test classes: group on cub (paper, bn_inception): 2." in text
+    assert "several configurations" not in Elements(page(USUAL)).text
 
 
-def test_every_figure_can_be_told_of() -> None:
-    assert set(report.SHOWS) == set(figures.FIGURES)
-    text = report.build(USUAL, [report.Picture("cost", "emoji · quick", a_png(2040, 800))])
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_picture_has_its_caption_as_text(name: str) -> None:
+    text = page(USUAL, [Picture(name, "emoji · quick", a_png(2040, 800))])
     (image,) = Elements(text).of("img")
     assert (image["width"], image["height"]) == ("1020", "400")
-    assert str(image["alt"]).startswith("cost: emoji · quick. Recall@1")
+    assert image["alt"] == f"{name}: emoji · quick. {FIGURES[name].shows}"
     assert '<figure class="wide">' in text
+
+
+def test_only_an_epoch_chosen_on_test_classes_is_called_so() -> None:
+    """The protocol `released` chooses an epoch on a run's held-out classes: in a search on validation classes."""
+    trial = cub("group", 0.5, checkpoint="best-test", fold="val0")
+    parsed = Elements(page([trial]))
+    assert "validation classes" in parsed.text[parsed.text.index(trial.id) :]
+    assert "No stored run chose its epoch on test classes." in parsed.text
 
 
 # --- the command ---
@@ -183,16 +192,17 @@ def test_the_command_writes_what_can_be_drawn_and_names_what_cannot(
     said = harness("report")
     file = tmp_path / "results" / "report.html"
     assert (said.code, said.out) == (0, f"{file}\n"), said.err
-    page = Elements(file.read_text(encoding="utf-8"))
-    assert [str(a["alt"]).split(":")[0] for a in page.of("img")] == ["retrieval", "tsne", "cost"]
-    for a in page.of("img"):
+    parsed = Elements(file.read_text(encoding="utf-8"))
+    assert [str(a["alt"]).split(":")[0] for a in parsed.of("img")] == ["retrieval", "tsne", "cost"]
+    for a in parsed.of("img"):
         content = base64.b64decode(str(a["src"]).removeprefix("data:image/png;base64,"))
         assert content.startswith(b"\x89PNG")
         assert content.endswith(b"IEND\xaeB`\x82")
     assert (
-        "curves: no final runs with curves of blobs, tiny, test_efficientnet; make some with: harness run" in page.text
+        "curves: no final runs with curves for blobs, tiny, test_efficientnet; create them with: harness run"
+        in parsed.text
     )
-    assert "ensemble: no ensembles of blobs" in page.text
+    assert "ensemble: no ensembles for blobs" in parsed.text
 
 
 def test_mistakes_are_one_line(harness: Harness, tmp_path: Path) -> None:
@@ -234,7 +244,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Chrome"]:
 
 
 def opened(browser: "Chrome", folder: Path, results: list[Result]) -> None:
-    (folder / "report.html").write_text(report.build(results), encoding="utf-8")
+    (folder / "report.html").write_text(page(results), encoding="utf-8")
     browser.get((folder / "report.html").as_uri())
 
 
@@ -293,7 +303,7 @@ def test_what_slips_in_does_not_run(browser: "Chrome", tmp_path: Path) -> None:
     """The policy is a second wall: even unescaped, a script or a handler stays dead."""
     from selenium.webdriver.support.expected_conditions import alert_is_present
 
-    text = report.build(USUAL).replace("</h1>", f"</h1>{SCRIPT}<b onclick='alert(3)' id='b'>b</b>", 1)
+    text = page(USUAL).replace("</h1>", f"</h1>{SCRIPT}<b onclick='alert(3)' id='b'>b</b>", 1)
     (tmp_path / "report.html").write_text(text, encoding="utf-8")
     browser.get((tmp_path / "report.html").as_uri())
     browser.find_element("id", "b").click()

@@ -1,0 +1,120 @@
+"""What is said below a table: how its numbers were made, what each loss was given, and the footnotes of its rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness import commands
+from harness.analysis import budget, reference
+from harness.analysis.results import OnDataset, configurations, telling_settings
+from harness.spec import Result
+from harness.tables.layout import PUBLISHED, Column, Kind, Row
+
+
+def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> list[str]:
+    """What the numbers are, and what may be said of their differences. `rows`: all of the table; `seeds`: how many each
+    configuration has."""
+    low, high = min(seeds), max(seeds)
+    several = high > 1
+    spread = f"mean ± 95 % interval over {low if low == high else f'{low} to {high}'} seeds"
+    sentences = [f"Percent on test classes, {spread if several else '1 seed'}."]
+    if kind == "ensembles":
+        sentences.append(
+            "An n-ensemble's score is the mean over all subsets of n networks; it has no interval and is not tested "
+            "for significance."
+        )
+    printed = any(row.section.startswith(PUBLISHED) for row in rows)
+    sentences.append(f"Bold: the best mean{' measured here' if printed else ''}.")
+    if several:
+        sentences.append("Underlined: not significantly different from the best (Welch's t-test, 95 %).")
+    if low == 1:
+        sentences.append("Values from a single seed cannot be tested for significance.")
+    if any(cell.published for row in rows for cell in row.cells):
+        sentences.append(
+            f"In brackets: the number published in {reference.paper()['cite']}, and ours minus published in percentage "
+            "points. All published numbers except the Group Loss's are quoted there from other papers."
+        )
+        if any(column.name == "NMI" for column in columns):
+            sentences.append("The paper does not describe its k-means, and NMI depends on it.")
+    return sentences
+
+
+def seeds_of(results: Iterable[Result]) -> list[int]:
+    """How many seeds each configuration of a loss has. The baselines count only where they alone have several: raw
+    pixels, and a network without a random part, are measured once."""
+    single = [result for result in results if not result.is_ensemble]
+    losses = [len(runs) for runs in configurations(single)]
+    if max(losses, default=0) > 1:
+        return losses
+    return list(Counter(result.trial.configuration for result in single).values()) or [1]
+
+
+def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
+    """What each loss was given, on each dataset; equal budgets are stated once."""
+    given: dict[str, list[str]] = {}
+    for dataset in datasets:
+        trained = configurations(result for result in dataset.results if result.is_single)
+        if trained:
+            words = budget.describe([budget.of(runs[0].trial, results) for runs in trained])
+            given.setdefault(words, []).append(dataset.title)
+    if len(given) == 1:
+        return [f"Budget per loss: {words}." for words in given]
+    return [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in given.items()]
+
+
+def footnotes(
+    result: Result, usual: Mapping[str, Any], recipe: str | None, metrics: Sequence[str], *, beside: bool
+) -> tuple[str, ...]:
+    """What a reader has to know of a row: an epoch chosen on test classes, settings or a recipe for NMI that the other
+    rows do not have, and, with the paper's numbers beside ours, what the paper did differently."""
+    trial = result.trial
+    notes = []
+    if trial.epoch_chosen_on:
+        notes.append(f"Its epoch was chosen on {trial.epoch_chosen_on}.")
+    skipped = result.provenance.get("bad_images_skipped")
+    if skipped:
+        notes.append(f"{skipped} images could not be read and were left out.")
+    own_recipe = result.conventions.get("NMI")
+    if "NMI" in metrics and own_recipe != recipe:
+        notes.append(f"Its NMI was computed differently: {own_recipe or 'not recorded'}.")
+    different = [
+        f"{name} = {written(getattr(trial, name))} (others: {written(usual[name])})"
+        for name in telling_settings(trial)
+        if name in usual and getattr(trial, name) != usual[name]
+    ]
+    if different:
+        notes.append(f"{'Measured' if trial.is_baseline else 'Trained'} differently: {'; '.join(different)}.")
+    return (*notes, *(papers_notes(result, metrics) if beside else ()))
+
+
+def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:
+    """Why a row is not to be measured by the paper's numbers beside it."""
+    different = [
+        f"{difference.setting} = {written(difference.value)} ({difference.by}: {any_of(difference.expected)})"
+        for difference in reference.differences(result)
+    ]
+    notes = [f"Not the paper's setting: {'; '.join(different)}."] if different else []
+    for metric in metrics:
+        published = reference.number(result, metric)
+        if published and published.note:
+            notes.append(f"The published {metric}: {published.note}.")
+    return notes
+
+
+def any_of(values: Sequence[Any]) -> str:
+    """paper, counted or released."""
+    *others, last = map(written, values)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def written(value: Any) -> str:
+    """A value as --set reads it; an empty list is called none."""
+    return commands.written(value) or "none"
+
+
+def joined(notes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The notes of a row, by dataset; those that do not hold on all its datasets name theirs."""
+    counts = Counter(note for part in notes.values() for note in part)
+    everywhere = [note for note in counts if counts[note] == len(notes)]
+    rest = [f"{dataset}: {note}" for dataset, part in notes.items() for note in part if counts[note] < len(notes)]
+    return (*everywhere, *rest)

@@ -1,0 +1,63 @@
+"""The tables of losses and of ensembles: the paper's Tables 1 and 2."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
+from harness.spec import Result, metric_order, papers_metrics, unknown
+from harness.tables import captions
+from harness.tables.layout import Column, Kind, Published, Table
+from harness.tables.rows import published_rows, rows
+
+
+def losses(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+    """Single networks, one table per protocol and backbone."""
+    check_metrics(results, metrics)
+    tables = []
+    for comparison in comparisons(results):
+        singles = [result for result in on_test(comparison.results) if not result.is_ensemble]
+        if singles:
+            tables.append(table("losses", comparison, singles, published, metrics))
+    return tables
+
+
+def ensembles(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+    """Of losses that have ensembles: these, and their single networks."""
+    check_metrics(results, metrics)
+    tables = []
+    for comparison in comparisons(results):
+        tested = on_test(comparison.results)
+        joined = largest_ensembles(tested)
+        members = {result.trial.configuration for result in joined}
+        singles = [result for result in tested if not result.is_ensemble and result.trial.configuration in members]
+        if joined:
+            tables.append(table("ensembles", comparison, [*singles, *joined], published, metrics))
+    return tables
+
+
+def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
+    """A UserError for a metric that no result has. One that a table lacks is a column of dashes there."""
+    known = {name for result in on_test(results) for name in result.metrics}
+    for name in metrics if known else ():
+        if name not in known:
+            raise unknown("metric", name, sorted(known, key=metric_order))
+
+
+def table(
+    kind: Kind, comparison: Comparison, results: Sequence[Result], published: Published, metrics: Sequence[str]
+) -> Table:
+    """`results`: those that stand in it; budgets count all of the comparison's."""
+    datasets = by_dataset(results)
+    columns = tuple(
+        Column(dataset.title, name, dataset.dataset)
+        for dataset in datasets
+        for name in metrics or papers_metrics(name for result in dataset.results for name in result.metrics)
+    )
+    measured = rows(datasets, columns, beside=published == "beside")
+    printed = published_rows(kind, columns) if published == "rows" else []
+    if printed:
+        measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
+    every = (*printed, *measured)
+    legend = captions.legend(kind, every, columns, captions.seeds_of(results))
+    caption = " ".join([*legend, *captions.budgets(datasets, comparison.results)])
+    return Table(kind, comparison.protocol, comparison.backbone, columns, every, caption)

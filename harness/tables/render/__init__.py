@@ -1,0 +1,1 @@
+"""Tables as text: Markdown, LaTeX, HTML, JSON and CSV."""

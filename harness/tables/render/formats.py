@@ -1,0 +1,43 @@
+"""The registry of formats: tables as files of text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.analysis import reference
+from harness.tables.layout import Table
+from harness.tables.render.data import as_json
+from harness.tables.render.html import html
+from harness.tables.render.latex import document, latex
+from harness.tables.render.markdown import markdown
+
+Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, not tables; see data.csv
+
+BIBLIOGRAPHY = "references.bib"
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    ending: str
+    write: Callable[[Table], str]
+
+
+# The formats with one file per table.
+FORMATS: Mapping[str, TextFormat] = {
+    "markdown": TextFormat("md", markdown),
+    "latex": TextFormat("tex", latex),
+    "html": TextFormat("html", html),
+}
+
+
+def render(tables: Sequence[Table], form: Format, *, standalone: bool = False) -> dict[str, str]:
+    """File name -> text: one file per table, for JSON one with all of them; LaTeX has its bibliography beside it."""
+    if form == "json":
+        return {"tables.json": as_json(tables)}
+    written = FORMATS[form]
+    texts = {f"{table.slug}.{written.ending}": written.write(table) for table in tables}
+    if form == "latex":
+        if standalone:
+            texts = {name: document(text) for name, text in texts.items()}
+        texts[BIBLIOGRAPHY] = reference.bibliography()
+    return texts

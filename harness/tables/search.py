@@ -1,0 +1,70 @@
+"""The tables of searches: what each loss was given on validation classes, and what random search found with it."""
+
+from collections.abc import Iterator, Sequence
+
+from harness.analysis import budget
+from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, group_by, on_test
+from harness.analysis.statistics import expected_best
+from harness.spec import Result
+from harness.tables.captions import written
+from harness.tables.layout import Cell, Column, Published, Row, Table
+from harness.tables.rows import distinction, same_row
+
+
+def search(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+    """One table per protocol, backbone and dataset. The paper has no such numbers, and the columns are fixed."""
+    tables = []
+    for comparison in comparisons(results):
+        trained = [run for run in comparison.results if run.is_single and not run.trial.is_baseline]
+        tables += [table(comparison, dataset) for dataset in by_dataset(trained)]
+    return tables
+
+
+def table(comparison: Comparison, dataset: OnDataset) -> Table:
+    _, metric = budget.selection(comparison.protocol)
+    names = ("trials", "final runs", "hours", "images seen", f"best {metric}", f"expected best {metric}", "values")
+    columns = tuple(Column(dataset.title, name, dataset.dataset) for name in names)
+    rows: list[Row] = []
+    early_stopped = False
+    for _, runs in group_by(dataset.results, lambda run: run.trial.loss):
+        examples = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
+        of_loss = []
+        for run in examples:
+            spent = budget.of(run.trial, dataset.results)
+            early_stopped = early_stopped or spent.early_stopped
+            cells = tuple(Cell(text) for text in row_texts(run, spent))
+            of_loss.append(Row(run.title + distinction(run, examples), cells))
+        rows += sorted(of_loss, key=lambda row: row.label)
+    caption = (
+        f"Random search on validation classes, selected by {metric}. Hours and images are those of search and final "
+        "runs together. Expected best: mean ± standard deviation of the best of n trials, over all subsets of n trials."
+    )
+    if early_stopped:
+        caption += " Trials that ASHA stopped early are not counted, so the expected best is optimistic."
+    return Table(
+        "search", comparison.protocol, comparison.backbone, columns, tuple(rows), caption, dataset=dataset.name
+    )
+
+
+def row_texts(run: Result, spent: budget.Budget) -> Iterator[str]:
+    """What a loss was given, what search found with it and what it chose."""
+    yield str(len(spent.search))
+    yield str(len(spent.final))
+    yield ", ".join(f"{budget.rounded(hours)} {unit}" for unit, hours in spent.hours.items()) or "-"
+    yield f"{spent.images:,}" if spent.images is not None else "-"
+    curve = expected_best(spent.scores)
+    if curve:
+        some = [curve[place] for place in sorted({0, len(curve) // 2, len(curve) - 1})]
+        yield f"{100 * curve[-1][1]:.1f}"
+        yield ", ".join(f"n={n}: {100 * mean:.1f} ± {100 * deviation:.1f}" for n, mean, deviation in some)
+    else:
+        yield "-"
+        yield "-"
+    yield chosen_values(run, spent.search_runs) if run.trial.on_test else "-"
+
+
+def chosen_values(run: Result, trials: Sequence[Result]) -> str:
+    """What search has chosen: of the rates and knobs those that varied in it, or all where there was no search."""
+    mine = run.trial.searched
+    varied = [name for name in mine if len({repr(trial.trial.searched.get(name)) for trial in trials}) > 1]
+    return ", ".join(f"{name} = {written(mine[name])}" for name in varied or mine)
