@@ -1,4 +1,4 @@
-"""`harness run` with Ray, as a user has it: killed drivers, two drivers, Ctrl-C, jobs, status, embed."""
+"""`harness run` with Ray, as a user has it: killed drivers, two drivers, Ctrl-C, jobs, status."""
 
 import json
 import os
@@ -167,42 +167,3 @@ def test_a_ray_job_runs_it_and_refuses_a_relative_results_folder(
     done = finish([*submit, *command(tmp_path / "results")])
     assert done.returncode == 0, done.stdout + done.stderr
     assert bits(tmp_path / "results") == bits(undisturbed)
-
-
-def test_kept_weights_embed_images_as_the_run_did(tmp_path: Path) -> None:
-    import numpy as np
-    import safetensors.numpy
-    from PIL import Image
-
-    from harness import config
-    from harness.data import folds, loading
-
-    words = [
-        word.replace("fold=val0", "fold=test").replace("epochs=4", "epochs=1") for word in command(tmp_path, seeds=2)
-    ]
-    assert finish(words).returncode == 0
-    weights = list((tmp_path / "artifacts" / "weights").glob("*.safetensors"))
-    assert len(weights) == 1  # the best of two
-    dataset = config.dataset("emoji")
-    images = loading.embedded(dataset)
-    chosen = folds.fold(images, dataset, "test").test[:3].tolist()
-    files = [tmp_path / f"{index}.png" for index in chosen]
-    for index, file in zip(chosen, files, strict=True):
-        Image.fromarray(images.image(index).numpy()).save(file)
-    out = tmp_path / "out.npy"
-    id = weights[0].stem
-    done = finish([*HARNESS, "embed", id, *map(str, files), "--out", str(out), "--results", str(tmp_path)])
-    assert done.returncode == 0, done.stderr
-    stored = safetensors.numpy.load_file(tmp_path / "artifacts" / "embeddings" / f"{id}.safetensors")["embeddings"]
-    np.testing.assert_allclose(np.load(out), stored[:3], atol=1e-5)
-    text = finish([*HARNESS, "embed", id, str(files[0]), "--results", str(tmp_path)]).stdout
-    np.testing.assert_allclose([float(v) for v in text.strip().split(",")[1:]], stored[0], atol=1e-5)
-    (other,) = {file.stem for file in (tmp_path / "artifacts" / "embeddings").iterdir()} - {id}
-    refused = finish([*HARNESS, "embed", other, str(files[0]), "--results", str(tmp_path)])
-    assert refused.returncode == 2
-    assert "were not kept" in refused.stderr
-    junk = tmp_path / "junk.png"
-    junk.write_text("not an image")
-    refused = finish([*HARNESS, "embed", id, str(junk), "--results", str(tmp_path)])
-    assert refused.returncode == 2
-    assert "junk.png: it is not an image" in refused.stderr

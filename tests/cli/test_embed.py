@@ -1,0 +1,70 @@
+"""`harness embed`: images through the network whose weights a run has kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from PIL import Image
+
+from harness import config
+from harness.data import folds, loading
+from tests.conftest import Harness
+
+
+@pytest.fixture
+def artifacts(small: Path, harness: Harness, tmp_path: Path) -> Path:
+    """Of two final runs, of which the better one's weights stay."""
+    assert harness("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "2").code == 0
+    return tmp_path / "results" / "artifacts"
+
+
+@pytest.fixture
+def images(small: Path, tmp_path: Path) -> list[str]:
+    """The first three test images, as files."""
+    dataset = config.dataset("blobs")
+    loaded = loading.embedded(dataset)
+    files = []
+    for index in folds.fold(loaded, dataset, "test").test[:3].tolist():
+        files.append(str(tmp_path / f"{index}.png"))
+        Image.fromarray(loaded.image(index).numpy()).save(files[-1])
+    return files
+
+
+def with_weights(artifacts: Path) -> str:
+    (file,) = (artifacts / "weights").iterdir()
+    return file.stem
+
+
+def test_images_are_embedded_as_the_run_embedded_them(
+    artifacts: Path, images: list[str], harness: Harness, tmp_path: Path
+) -> None:
+    id = with_weights(artifacts)
+    stored = safetensors.numpy.load_file(artifacts / "embeddings" / f"{id}.safetensors")["embeddings"]
+    out = tmp_path / "out.npy"
+    assert harness("embed", id, *images, "--out", str(out)).code == 0
+    np.testing.assert_allclose(np.load(out), stored[:3], atol=1e-5)
+    name, *values = harness("embed", id[:8], images[0]).out.strip().split(",")
+    assert name == f'"{images[0]}"'
+    np.testing.assert_allclose([float(value) for value in values], stored[0], atol=1e-5)
+    table = tmp_path / "out.csv"
+    assert harness("embed", id, *images, "--out", str(table)).code == 0
+    assert len(table.read_text().splitlines()) == 3
+
+
+def test_what_cannot_be_embedded_is_one_line(
+    artifacts: Path, images: list[str], harness: Harness, tmp_path: Path
+) -> None:
+    id = with_weights(artifacts)
+    (other,) = {file.stem for file in (artifacts / "embeddings").iterdir()} - {id}
+    junk = tmp_path / "junk.png"
+    junk.write_text("not an image")
+    for words, complaint in (
+        ((other, images[0]), "were not kept"),
+        ((id, str(junk)), "junk.png: not an image"),
+        ((id, images[0], "--out", "out.txt"), "--out out.txt: must be a .npy or a .csv file"),
+    ):
+        said = harness("embed", *words)
+        assert said.code == 2
+        assert complaint in said.err
+        assert said.err.count("\n") == 1
