@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from harness import commands, config
+from harness.assignments import grid_values, settings_and_knobs
 from harness.spec import (
     BASELINE,
     Dataset,
@@ -60,8 +61,8 @@ def experiment(request: Request) -> Experiment:
     check_ray_job(request, dataset)
     protocol = config.protocol(request.protocol or dataset.protocol)
     losses = choose_losses(request.losses)
-    settings, knobs = config.overrides(assignments(request.set), losses)
-    grid = config.grid(assignments(request.grid), losses)
+    settings, knobs = settings_and_knobs(words_of(request.set), losses)
+    grid = grid_values(words_of(request.grid), losses)
     check_select(protocol, dataset)
     check_search(request, settings)
     check_grid(request, grid, settings, knobs, losses)
@@ -108,7 +109,7 @@ def choose_losses(names: str | Sequence[str]) -> tuple[LossSpec, ...]:
     return tuple(by_name.values())
 
 
-def assignments(values: Assignments) -> list[str]:
+def words_of(values: Assignments) -> list[str]:
     """KEY=VALUE, as --set and --grid read them."""
     if isinstance(values, str):
         return [values]

@@ -14,13 +14,14 @@ LOSSES = Path(losses.__file__).parent
 
 # What each package or module of harness/ may import from the others. DESIGN: spec < config < plan < commands; the light
 # side is analysis < tables < report; the heavy side is data, backbones, evaluation < training < execution.
-LIGHT = {"spec", "config", "plan", "commands", "store", "analysis", "tables", "report"}
+LIGHT = {"spec", "config", "plan", "commands", "assignments", "request", "store", "analysis", "tables", "report"}
 ALLOWED: dict[str, set[str]] = {
     "spec": {"losses"},
     "config": {"spec", "losses", "data"},  # of data only the light readers
     "plan": {"spec", "config", "losses"},
     "commands": {"spec", "config", "plan", "losses"},
-    "request": {"spec", "config", "plan", "data", "backbones", "losses"},
+    "assignments": {"spec"},
+    "request": {"spec", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
     "files": {"spec"},
     "store": {"spec", "files"},
     "storage": {"spec", "files"},
@@ -38,7 +39,9 @@ ALLOWED: dict[str, set[str]] = {
         "storage",
         "provenance",
         "analysis",
+        "request",
         "data",
+        "backbones",
         "evaluation",
         "training",
         "losses",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import config, plan
+from harness.assignments import grid_values
 from harness.spec import Experiment, Trial, UserError
 
 
@@ -25,7 +26,7 @@ def test_a_protocols_values_for_any_dataset_hold_everywhere_and_a_datasets_own_a
 def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> None:
     losses = (config.loss("group"), config.loss("proxy_nca"))
     words = ["lr=2e-4,0.0002,1e-3", "dim=none,16", "group.bias=true,false,1", "proxy-nca.scale=2", "lr=1e-3,5"]
-    assert config.grid(words, losses) == {
+    assert grid_values(words, losses) == {
         "lr": (2e-4, 1e-3, 5.0),
         "dim": (None, 16),
         "group.bias": (True, False),

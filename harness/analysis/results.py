@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ from harness.spec import PIXELS, SHARED, Result, Trial, metric_order, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PAPERS = ("cub", "cars", "sop")  # the paper's order of datasets; others follow by name
 
 
 def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
@@ -102,11 +101,13 @@ class OnDataset:
 
 
 def by_dataset(results: Iterable[Result]) -> list[OnDataset]:
-    """In the paper's order."""
+    """In the order that their configuration gives; the others follow by name."""
+    results = list(results)
+    orders = {name: dataset_order(name) for name in {result.trial.dataset for result in results}}
 
-    def copy(result: Result) -> tuple[int, str, int, str]:
+    def copy(result: Result) -> tuple[float, str, int, str]:
         trial = result.trial
-        return dataset_order(trial.dataset), trial.dataset, trial.dataset_version, trial.fingerprint
+        return orders[trial.dataset], trial.dataset, trial.dataset_version, trial.fingerprint
 
     groups = group_by(results, copy)
     copies = Counter(name for (_, name, _, _), _ in groups)
@@ -125,8 +126,9 @@ def title_of(dataset: str) -> str:
     return shipped.title if shipped else dataset
 
 
-def dataset_order(name: str) -> int:
-    return PAPERS.index(name) if name in PAPERS else len(PAPERS)
+def dataset_order(name: str) -> float:
+    shipped = config.find_dataset(name)
+    return shipped.order if shipped and shipped.order else math.inf
 
 
 def usual_settings(results: Iterable[Result]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_the_rows_of_the_embeddings_are_the_images_of_the_test_half(
         assert picture.shape == (32, 32, 3)
         number = int(some.test[row])
         assert images.classes.index(images.paths[number].split("/")[0]) - images.train_classes == some.labels[row]
-        stored = images.one(number).numpy().astype(float)
+        stored = images.image(number).numpy().astype(float)
         assert np.abs(picture.astype(float).mean(axis=(0, 1)) - stored.mean(axis=(0, 1))).max() < 3
 
 

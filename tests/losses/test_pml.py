@@ -9,6 +9,7 @@ from pytorch_metric_learning import losses as theirs
 
 import losses
 from harness import config
+from harness.assignments import settings_and_knobs
 from harness.spec import UserError
 from losses.pml import bridge
 
@@ -56,7 +57,7 @@ def test_knobs_are_its_constructors_and_those_of_what_it_is_made_of() -> None:
     assert {name: field.default for name, field in spec.knobs.items()} == {"lr_factor": 1.0, "m": 0.4, "gamma": 80.0}
     assert "softmax_scale" in config.loss("pml:ProxyNCALoss").knobs
     assert config.loss("pml:TripletMarginLoss").knobs["swap"].parse("true") is True
-    settings, knobs = config.overrides(["pml:CircleLoss.m=0.25"], (spec,))
+    settings, knobs = settings_and_knobs(["pml:CircleLoss.m=0.25"], (spec,))
     assert (settings, knobs) == ({}, {"pml:CircleLoss": {"m": 0.25}})
 
 

@@ -4,14 +4,20 @@ import dataclasses
 import hashlib
 import json
 import random
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+import typer
 
 import losses
 from harness import commands, config, plan
+from harness import request as request_module
+from harness.cli import run as run_command
+from harness.cli.main import app
+from harness.request import Request
 from harness.spec import SETTINGS, Experiment, LossSpec, Result, Trial, UserError
 from harness.spec import records as records_module
 from harness.spec import trial as trial_module
@@ -236,3 +242,31 @@ def test_the_command_of_an_old_record_says_what_an_added_knob_meant(monkeypatch:
     facts = replace(losses.facts("group"), added={"bonus": 0.0})
     monkeypatch.setattr(losses, "facts", lambda name: facts)
     assert "--set group.bonus=0.0" in commands.command(result, config.protocol("cpu"))
+
+
+def planned_by(command: str, monkeypatch: pytest.MonkeyPatch, fingerprint: str) -> Experiment:
+    """The experiment that a printed command line asks for, read by the command line's own parser. The images are not
+    here, so their fingerprint is given."""
+    requests: list[Request] = []
+    monkeypatch.setattr(run_command, "execute", lambda request, dry_run: requests.append(request))
+    monkeypatch.setattr(request_module, "identify", lambda dataset, root: replace(dataset, fingerprint=fingerprint))
+    _, *words = shlex.split(command)
+    typer.main.get_command(app)(words, prog_name="harness", standalone_mode=False)
+    (request,) = requests
+    return request_module.experiment(request)
+
+
+@pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
+def test_the_printed_command_of_a_committed_record_names_the_same_trial(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result.from_json(json.loads(file.read_text()))
+    line = commands.command(result, config.protocol(result.trial.protocol))
+    asked = planned_by(line, monkeypatch, result.trial.fingerprint)
+    trials = plan.baselines(asked) if result.trial.is_baseline else plan.final(asked, {})
+    if result.is_ensemble:
+        assert {trial.id for trial in trials} == set(result.members)
+        assert asked.ensembles == (result.ensemble,)
+    else:
+        assert result.id in {trial.id for trial in trials}
+        assert asked.curves == (result.has_curves and not result.trial.is_baseline)
