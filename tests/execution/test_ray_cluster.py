@@ -293,35 +293,44 @@ def run_of(experiment: Experiment, folder: Path, executor: Executor) -> Run:
 def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    asked = experiment("triplet", "softmax", trials=5, scheduler="asha", settings={"epochs": 4})
-    asked = dataclasses.replace(asked, settings={k: v for k, v in asked.settings.items() if k != "fold"})
-    with connected(cluster, tmp_path / "storage", gpus_per_trial=0.5, scheduler="asha") as running:
-        run = run_of(asked, tmp_path, running.execute)
+    """One trial at a time, each worse than the one before; whatever softmax does is worse than any triplet."""
+    planned = experiment("triplet", "softmax", trials=3, scheduler="asha", settings={"epochs": 4})
+    planned = dataclasses.replace(planned, settings={k: v for k, v in planned.settings.items() if k != "fold"})
+    searched = plan.search(planned)
+    scores = {trial.id: 0.9 - 0.1 * rank for rank, trial in enumerate(searched)}
+    best = {next(trial.id for trial in searched if trial.loss == loss) for loss in ("triplet", "softmax")}
+    template = a_result()
+
+    def scored(job: Job) -> Iterator[Event]:
+        metrics = {"R@1": scores.get(job.trial.id, 0.0), "NMI": 0.5}
+        for epoch in range(1, job.trial.epochs + 1):
+            yield Progress("train", epoch, job.trial.epochs, 1, 1, 1.0, 1.0, 0.0, metrics if job.validate else {})
+        yield dataclasses.replace(template, trial=job.trial, metrics=metrics)
+
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=2.0, scheduler="asha", events=scored) as running:
+        run = run_of(planned, tmp_path, running.execute)
         final = run()
         assert not run.failures
         store = run.account.store
-        assert {one.trial.loss for one in final} == {"none", "triplet", "softmax"}
-        searched = plan.search(asked)
+        assert {trial.id for trial in searched if store.get(trial)} == best
         stopped = [trial for trial in searched if store.stopped(trial)]
-        finished = [trial for trial in searched if store.get(trial)]
-        assert stopped
-        assert len(stopped) + len(finished) == 10
-        record = json.loads(store.path(stopped[0], Stopped).read_text())
-        assert 1 <= record["epochs"] < 4
-        for loss in ("triplet", "softmax"):
-            (winner,) = [one.trial for one in final if one.trial.loss == loss]
-            assert winner.searched in [trial.searched for trial in finished if trial.loss == loss]
-        assert not run.storage.names("checkpoints")
-        assert run_of(asked, tmp_path, running.execute).account.is_complete
-        without = run_of(dataclasses.replace(asked, scheduler="none"), tmp_path, running.execute)
+        assert {trial.id for trial in stopped} == {trial.id for trial in searched} - best
+        assert {json.loads(store.path(trial, Stopped).read_text())["epochs"] for trial in stopped} == {1}
+        winners = {trial.loss: trial.searched for trial in searched if trial.id in best}
+        assert {result.trial.loss: result.trial.searched for result in final if result.trial.is_final} == winners
+        assert run_of(planned, tmp_path, running.execute).account.is_complete
+        without = run_of(dataclasses.replace(planned, scheduler="none"), tmp_path, running.execute)
         pending = without.account.pending(without.account.search)
         assert {trial.id for trial in pending} == {trial.id for trial in stopped}
         without()
         assert all(store.get(trial) for trial in searched)
         assert not any(store.stopped(trial) for trial in searched)
-        # a trial that the scheduler let live has the same bits as one that nobody watched
-        undisturbed = serially([Job(finished[0], asked.dataset, "")], tmp_path / "serial")
-        assert same({finished[0].id: store.get(finished[0])}, undisturbed)
+
+
+def test_a_trial_that_the_scheduler_watches_has_the_same_bits(tmp_path: Path) -> None:
+    jobs = jobs_of(experiment("triplet"), tmp_path)
+    watched = [dataclasses.replace(job, validate=True) for job in jobs]
+    assert same(serially(watched, tmp_path / "watched"), serially(jobs, tmp_path / "alone"))
 
 
 def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
