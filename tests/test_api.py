@@ -1,5 +1,6 @@
 """The Python interface: harness.run, harness.load and what Results can do."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,16 @@ def test_importing_the_package_is_light() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_lines_of_the_readme_run_on_the_committed_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(__file__).parent.parent
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", (root / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(root)
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    assert len(names["frame"]) == len(names["results"])
+    assert {result.trial.dataset for result in names["birds"]} == {"cub"}
+    assert "| Normalized Softmax" in capsys.readouterr().out

@@ -164,3 +164,12 @@ def test_a_signature_is_shown_as_it_is_written(generate: ModuleType) -> None:
 @pytest.mark.parametrize("name", ["packages", "walk"])
 def test_the_pictures_are_those_that_draw_py_draws(name: str) -> None:
     assert (ROOT / "docs" / "pictures" / f"{name}.svg").read_text() == module("draw").PICTURES[name]()
+
+
+def test_every_place_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.split("## The packages")[1].split("## The walk of one trial")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    places = [place for row in rows for place in re.findall(r"`([^`]+)`", row)]
+    assert len(places) > 15
+    assert not [place for place in places if not (ROOT / place).exists()]
