@@ -10,6 +10,34 @@ INK, QUIET = "#1f2933", "#5b6770"
 HEIGHT = 50
 
 
+# The arrows of the first picture: the imports that show the architecture, not all there are. A test checks that each
+# exists.
+IMPORTS = (
+    ("cli", "report"),
+    ("cli", "request"),
+    ("cli", "figures"),
+    ("cli", "execution"),
+    ("report", "tables"),
+    ("tables", "analysis"),
+    ("tables", "commands"),
+    ("analysis", "plan"),
+    ("request", "commands"),
+    ("commands", "plan"),
+    ("plan", "config"),
+    ("figures", "analysis"),
+    ("figures", "commands"),
+    ("figures", "data"),
+    ("figures", "evaluation"),
+    ("execution", "training"),
+    ("training", "data"),
+    ("training", "evaluation"),
+    ("training", "backbones"),
+    ("training", "losses"),
+    ("evaluation", "storage"),
+)
+IMPORTED_WHEN_CALLED = (("request", "data"),)
+
+
 @dataclass(frozen=True)
 class Box:
     """A rectangle with a name and one line below it, its centre at x, its top at y."""
@@ -103,31 +131,13 @@ def packages() -> str:
         Box("spec", "the nouns: Experiment, Trial, Job, Result, UserError", 450, 600, 860),
     ]
     by = {box.name: box for box in boxes}
-    imports = [
-        *(("cli", name) for name in ("report", "request", "figures", "execution")),
-        ("report", "tables"),
-        ("tables", "analysis"),
-        ("tables", "commands"),
-        ("analysis", "store"),
-        ("analysis", "plan"),
-        ("request", "plan"),
-        ("commands", "plan"),
-        ("plan", "config"),
-        ("figures", "analysis"),
-        ("figures", "commands"),
-        ("figures", "data"),
-        ("figures", "evaluation"),
-        ("execution", "training"),
-        *(("training", name) for name in ("data", "evaluation", "backbones", "losses")),
-        *((name, "storage") for name in ("data", "evaluation", "backbones")),
-    ]
-    arrows = [down(by[above], by[below]) for above, below in imports]
+    arrows = [down(by[above], by[below]) for above, below in IMPORTS]
     arrows += [
         arrow(f"M {by[name].x} {by[name].y + HEIGHT} L {by[name].x} {by['spec'].y - 2}")
         for name in ("store", "config", "storage")
     ]
-    arrows.append(down(by["request"], by["data"], dashed=True))
-    words = {"imports no torch: answers at once": LIGHT, "imports torch": HEAVY}
+    arrows += [down(by[above], by[below], dashed=True) for above, below in IMPORTED_WHEN_CALLED]
+    words = {"imports no torch": LIGHT, "imports torch": HEAVY}
     notes = [text(440, 683, "dashed: imported only when it is called", 12, INK, anchor="start")]
     return drawing(
         1000, 705, "The packages and what they import", [*arrows, *map(Box.svg, boxes), *legend(20, 670, words), *notes]

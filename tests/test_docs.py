@@ -16,6 +16,8 @@ from typer.exceptions import TyperException
 import losses
 from harness import config
 from harness.cli.main import app
+from tests.test_architecture import ROOT as PACKAGE
+from tests.test_architecture import files, imported, ours, unit
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,13 +99,6 @@ def test_the_datasets_page_has_the_counts_of_the_files() -> None:
         assert counts in row
 
 
-def test_the_guide_names_every_protocol_and_every_loss() -> None:
-    protocols, described = (ROOT / "docs" / "protocols.md").read_text(), (ROOT / "docs" / "losses.md").read_text()
-    assert [name for name in config.names("protocols") if f"| `{name}` |" not in protocols] == []
-    own = set(losses.names()) - set(losses.plugins())
-    assert [name for name in sorted(own) if f"`{name}`" not in described] == []
-
-
 def module(name: str) -> ModuleType:
     """A script of docs/, which is not a package."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
@@ -173,3 +168,10 @@ def test_every_place_that_the_architecture_names_exists() -> None:
     places = [place for row in rows for place in re.findall(r"`([^`]+)`", row)]
     assert len(places) > 15
     assert not [place for place in places if not (ROOT / place).exists()]
+
+
+def test_every_arrow_between_the_packages_is_an_import() -> None:
+    draw = module("draw")
+    imports = {(unit(file), ours(name)) for file in files(PACKAGE) for name in imported(file)}
+    arrows = {*draw.IMPORTS, *draw.IMPORTED_WHEN_CALLED}
+    assert arrows <= imports
