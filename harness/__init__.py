@@ -6,7 +6,7 @@
     results.frame()
     print(results.filter(dataset="cub").tables())
 
-What is heavy (torch, ray, pandas) is imported when it is needed.
+The heavy packages (torch, ray, pandas) are imported when they are needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from harness.spec import Failure, Purpose, Result, UserError, unknown
+from harness.tables.layout import Format, Kind, Published
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +50,8 @@ class Results:
         fold: str | None = None,
         purpose: Purpose | None = None,
     ) -> "Results":
-        """The results that have these values; the raw-pixel baseline goes with any backbone. An unknown value is a
-        UserError."""
+        """The results that have these values; the raw-pixel baseline goes with any backbone. A value that no result has
+        is a UserError."""
         from harness.analysis.results import matching
 
         wanted = {"dataset": dataset, "loss": loss, "protocol": protocol, "backbone": backbone, "fold": fold}
@@ -67,17 +68,17 @@ class Results:
 
     def tables(
         self,
-        kind: Literal["losses", "ensembles", "backbones", "search", "all"] = "losses",
-        format: Literal["markdown", "latex", "html", "json", "csv"] = "markdown",
-        published: Literal["beside", "rows", "none"] = "beside",
+        kind: Kind | Literal["all"] = "losses",
+        format: Format = "markdown",
+        published: Published = "beside",
         metrics: Sequence[str] = (),
     ) -> str:
-        """The tables of `harness tables` as text: of one kind, or of all. `published`: where the paper's numbers
-        stand. `metrics`: the columns; empty for Recall@K and NMI."""
+        """The tables of `harness tables` as text, of one kind or of all. `published`: the paper's numbers beside ours,
+        in rows of their own, or not at all. `metrics`: the columns; empty for Recall@K and NMI."""
         from harness.analysis.results import on_test
         from harness.tables.build import KINDS, build_all
         from harness.tables.render.data import csv
-        from harness.tables.render.formats import BIBLIOGRAPHY, Format, render
+        from harness.tables.render.formats import BIBLIOGRAPHY, render
 
         if kind not in (*KINDS, "all"):
             raise unknown("kind of table", kind, (*KINDS, "all"))
@@ -90,7 +91,7 @@ class Results:
         return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
 
     def _with_searches(self) -> list[Result]:
-        """Captions state each loss's budget, whichever results are shown: their searches are added."""
+        """These results and their searches, because captions state each loss's budget."""
         groups = {(result.trial.dataset, result.trial.protocol) for result in self.results}
         ids = {result.id for result in self.results}
         searches = [
@@ -103,11 +104,9 @@ class Results:
 
 def load(folder: str | Path = "results") -> Results:
     """The results that are stored in a folder."""
-    from harness.store import Store
+    from harness.store import open_existing
 
-    if not (Path(folder) / "runs").is_dir():
-        raise UserError(f"{folder} is not a results folder: it has no runs/")
-    results, problems = Store(Path(folder)).results()
+    results, problems = open_existing(Path(folder)).results()
     return Results(tuple(results), problems=tuple(problems), searched=_on_validation(results))
 
 
@@ -118,8 +117,9 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
 
     The options are those of `harness run`: protocol, weights, data_root, skip_bad_images, trials, seeds, ensemble, set,
     grid, scheduler, keep_weights, curves, rerun, executor ("ray" or "local"), address, cpus_per_trial, gpus_per_trial,
-    max_failures, storage and results. harness.request.Request has their types and defaults. What cannot be run is a
-    UserError; a trial that fails is in `failures` of the results. `quiet`: show no progress on standard error.
+    max_failures, storage and results. harness.request.Request has their types and defaults. A request that cannot be
+    run is a UserError; a trial that fails is listed in `failures` of the results. `quiet` shows no progress on standard
+    error.
     """
     from rich.console import Console
 

@@ -76,4 +76,4 @@ def written(value: Any) -> str:
     """A value as --set reads it."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(written, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,4 +1,4 @@
-"""configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is one line."""
+"""configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is a UserError."""
 
 import dataclasses
 import inspect
@@ -56,7 +56,8 @@ def find_protocol(name: str) -> Protocol | None:  # None: it is gone, and its re
 
 
 def dataset(name: str) -> Dataset:
-    """A shipped one by its name, or a user's own: a folder of class folders, a .csv list, a .toml like the shipped."""
+    """A shipped dataset by its name, or a user's own by its path: a folder of class folders, a .csv list, or a .toml
+    like the shipped ones."""
     if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):
         if name not in names("datasets") and Path(name).exists():
             raise UserError(f"no dataset named {name!r}; for your own data write --dataset ./{name}")
@@ -65,14 +66,14 @@ def dataset(name: str) -> Dataset:
     # the ending stays in the name, so that ./name is what made a stored result
     own = re.sub(r"[^\w.-]", "-", path.resolve().name)
     if not own:
-        raise UserError(f"--dataset {name}: a dataset is called like its folder, and this one has no name")
+        raise UserError(f"--dataset {name}: a dataset takes the name of its folder, and this folder has none")
     if own in names("datasets"):
         raise UserError(
-            f"--dataset {name}: {own} is a shipped dataset; rename the folder, or, if that is what it is: "
+            f"--dataset {name}: {own} is a shipped dataset; rename the folder, or use the shipped one: "
             f"--dataset {own} --data-root {path.parent}"
         )
     if not path.exists():
-        raise UserError(f"--dataset {name}: no such file or folder; shipped are {', '.join(names('datasets'))}")
+        raise UserError(f"--dataset {name}: no such file or folder; shipped datasets: {', '.join(names('datasets'))}")
     if path.suffix == ".toml":
         data = _parse(path)
         _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
@@ -91,57 +92,57 @@ def _dataset_keys() -> set[str]:
     return {item.name for item in dataclasses.fields(Dataset)} - {"name", "fingerprint"}
 
 
-def _dataset(name: str, where: str, data: dict[str, Any]) -> Dataset:
+def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
     needed = {item.name for item in dataclasses.fields(Dataset) if item.default is dataclasses.MISSING} - {"name"}
-    _check_keys(where, data, needed, _dataset_keys())
+    _check_keys(place, data, needed, _dataset_keys())
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
         if not isinstance(data.get(key, []), list):
-            raise UserError(f"{where}: {key}={data[key]}: must be a list")
+            raise UserError(f"{place}: {key}={data[key]}: must be a list")
         data[key] = tuple(data.get(key, ()))
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
         if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
-            raise UserError(f"{where}: {key}={value}: must be {Field(key, kind).allowed}")
+            raise UserError(f"{place}: {key}={value}: must be {Field(key, kind).allowed}")
     if data["layout"] not in LAYOUTS:
-        raise UserError(f"{where}: {unknown('layout', data['layout'], LAYOUTS)}")
+        raise UserError(f"{place}: {unknown('layout', data['layout'], LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
-        given = list(data["recall_at"])
-        raise UserError(f"{where}: recall_at={given}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
+        recall_at = list(data["recall_at"])
+        raise UserError(f"{place}: recall_at={recall_at}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
     if not all(isinstance(archive, dict) and "url" in archive for archive in data["archives"]):
-        raise UserError(f"{where}: an entry of archives has no url")
+        raise UserError(f"{place}: an entry of archives has no url")
     return Dataset(name=name, **data)
 
 
 def protocol(name: str) -> Protocol:
     data = _read_protocol(name)
-    where = f"protocols/{name}.toml"
+    place = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    _check_keys(where, data, needed, needed | {"tuned", "dataset"})
+    _check_keys(place, data, needed, needed | {"tuned", "dataset"})
     for table in ("train", "search", "tuned", "dataset"):
         if not isinstance(data.get(table, {}), dict):
-            raise UserError(f"{where}: {table}={data[table]}: must be a table, [{table}]")
+            raise UserError(f"{place}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
-    _check_keys(f"{where} [train]", data["train"], settable - set(DEFAULTS), settable)
-    _check_keys(f"{where} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
+    _check_keys(f"{place} [train]", data["train"], settable - set(DEFAULTS), settable)
+    _check_keys(f"{place} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
     if not known_metric(str(data["select"])):
-        raise UserError(f"{where}: select={data['select']}: must be a metric: {allowed_metrics()}")
-    _check_tuned(where, data.get("tuned", {}))
+        raise UserError(f"{place}: select={data['select']}: must be a metric: {allowed_metrics()}")
+    _check_tuned(place, data.get("tuned", {}))
     return Protocol(
         name=name,
         title=data["title"],
         source=data["source"],
         select=data["select"],
-        folds=_folds(where, data["folds"]),
-        settings=_settings(where, data["train"]),
-        search={key: _range(f"{where} [search] {key}", value) for key, value in data["search"].items()},
+        folds=_folds(place, data["folds"]),
+        settings=_settings(place, data["train"]),
+        search={key: _range(f"{place} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
-        special=_special(where, data.get("dataset", {})),
+        special=_special(place, data.get("dataset", {})),
     )
 
 
 def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
-    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset."""
+    """Every setting that a protocol gives a loss on a dataset, and the knobs that it tunes."""
     return {**DEFAULTS, **protocol.shared(dataset), **protocol.values(dataset, loss)}
 
 
@@ -167,45 +168,45 @@ def _merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _folds(where: str, value: Any) -> int:
+def _folds(place: str, value: Any) -> int:
     field = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1)))
     try:
         folds: int = field.check(value)
     except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(f"{place}: {error}") from None
     return folds
 
 
-def _special(where: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """[dataset.NAME]: settings that differ on one dataset."""
     special = {}
     for dataset, values in tables.items():
-        place = f"{where} [dataset.{dataset}]"
+        table = f"{place} [dataset.{dataset}]"
         if dataset not in names("datasets"):
-            raise UserError(f"{place}: {unknown('dataset', dataset, names('datasets'))}")
+            raise UserError(f"{table}: {unknown('dataset', dataset, names('datasets'))}")
         if not isinstance(values, dict):
-            raise UserError(f"{place}: must be a table")
-        _check_keys(place, values, set(), set(SETTINGS) - set(RUN_SETTINGS))
-        special[dataset] = _settings(place, values)
+            raise UserError(f"{table}: must be a table")
+        _check_keys(table, values, set(), set(SETTINGS) - set(RUN_SETTINGS))
+        special[dataset] = _settings(table, values)
     return special
 
 
-def _check_tuned(where: str, tables: dict[str, Any]) -> None:
+def _check_tuned(place: str, tables: dict[str, Any]) -> None:
     """[tuned.DATASET.LOSS]: names of datasets and losses that exist. Values are checked when the loss is planned: that
     needs its signature, and so torch."""
     known = ["any", *names("datasets")]
     for dataset, values in tables.items():
         if dataset not in known:
-            raise UserError(f"{where} [tuned.{dataset}]: {unknown('dataset', dataset, known)}")
+            raise UserError(f"{place} [tuned.{dataset}]: {unknown('dataset', dataset, known)}")
         if not isinstance(values, dict):
-            raise UserError(f"{where} [tuned.{dataset}]: must be a table")
+            raise UserError(f"{place} [tuned.{dataset}]: must be a table")
         for loss in values:
             if loss not in losses.names():
-                raise UserError(f"{where} [tuned.{dataset}.{loss}]: {unknown('loss', loss, losses.names())}")
+                raise UserError(f"{place} [tuned.{dataset}.{loss}]: {unknown('loss', loss, losses.names())}")
 
 
 def loss(name: str) -> LossSpec:
-    """What a loss says of itself: a registered one (`-` stands for `_`), ./mine.py:MyLoss, or pml:CircleLoss. Imports
+    """The description of a loss: a registered one (`-` stands for `_`), ./mine.py:MyLoss, or pml:CircleLoss. Imports
     torch."""
     if ".py:" in name:
         return _own_loss(name)
@@ -223,7 +224,7 @@ def loss(name: str) -> LossSpec:
     except losses.LossError as error:
         raise UserError(str(error)) from None
     except Exception as error:
-        if name not in losses.plugins():  # ours are tested; anybody's may fail in any way
+        if name not in losses.plugins():  # a shipped loss must not fail; a plug-in may raise anything
             raise
         raise UserError(f"the loss {name} of an installed package: {type(error).__name__}: {error}") from None
 
@@ -275,30 +276,30 @@ def _parse(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: {error}") from None
 
 
-def _check_keys(where: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:
+def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:
     for key in data:
         if key not in allowed:
-            raise UserError(f"{where}: {unknown('key', key, sorted(allowed))}")
+            raise UserError(f"{place}: {unknown('key', key, sorted(allowed))}")
     if missing := needed - set(data):
-        raise UserError(f"{where}: missing {', '.join(sorted(missing))}")
+        raise UserError(f"{place}: missing {', '.join(sorted(missing))}")
 
 
-def _range(where: str, value: Any) -> tuple[float, float]:
+def _range(place: str, value: Any) -> tuple[float, float]:
     numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
     if not numbers or len(value) != 2 or not 0 < value[0] < value[1]:
-        raise UserError(f"{where}={value}: must be [low, high] with 0 < low < high")
+        raise UserError(f"{place}={value}: must be [low, high] with 0 < low < high")
     return float(value[0]), float(value[1])
 
 
-def _settings(where: str, values: dict[str, Any]) -> dict[str, Any]:
+def _settings(place: str, values: dict[str, Any]) -> dict[str, Any]:
     """TOML values, checked. TOML has no null, so an optional one is written "none"."""
     settings = {}
     for key, value in values.items():
         if key == "weights" and value not in WEIGHTS:
-            raise UserError(f"{where}: weights={value}: must be one of {', '.join(WEIGHTS)}")
+            raise UserError(f"{place}: weights={value}: must be one of {', '.join(WEIGHTS)}")
         try:
             empty = SETTINGS[key].optional and value == "none"
             settings[key] = None if empty else SETTINGS[key].check(value)
         except UserError as error:
-            raise UserError(f"{where}: {error}") from None
+            raise UserError(f"{place}: {error}") from None
     return settings

@@ -120,7 +120,7 @@ def owner(key: str) -> str:
 def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> list[Trial]:
     """`seeds` runs of each loss with its chosen values; without a search these are the protocol's own.
 
-    A loss none of whose search trials succeeded is left out: there is nothing honest to run it with.
+    A loss whose search trials all failed is left out: no values were chosen for it.
     """
     first = experiment.settings.get("seed", DEFAULTS["seed"])
     return [
@@ -144,7 +144,7 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     `fixed`."""
     if experiment.settings.get("backbone") == PIXELS:
         raise UserError(
-            "backbone=pixels: has nothing to train; every run measures it, --losses none measures the baselines alone"
+            "backbone=pixels: has nothing to train; every run measures it, --losses none measures only baselines"
         )
     tuned = _tuned(experiment, loss)
     layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]

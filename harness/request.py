@@ -27,7 +27,7 @@ Assignments = Mapping[str, Any] | Sequence[str]  # {"epochs": 8, "group.anchors"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user may ask of a run. The fields are the options of `harness run`."""
+    """The options of a run, as `harness run` has them."""
 
     losses: str | Sequence[str] = CORE  # names, ./mine.py:MyLoss, pml:CircleLoss; "all"; "none": the baselines alone
     dataset: str = "emoji"  # a name, or the path of a folder, a .csv or a .toml
@@ -115,13 +115,7 @@ def words_of(values: Assignments) -> list[str]:
         return [values]
     if not isinstance(values, Mapping):
         return list(values)
-    return [f"{key}={written(value)}" for key, value in values.items()]
-
-
-def written(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(commands.written(item) for item in value)
-    return commands.written(value)
+    return [f"{key}={commands.written(value)}" for key, value in values.items()]
 
 
 def ensemble_sizes(request: Request) -> tuple[int, ...]:
@@ -150,7 +144,7 @@ def resolve_weights(
     if weights in ("none", "package"):
         return weights, ""
     if "backbone" in grid:
-        raise UserError(f"--grid backbone=...: --weights {weights} fits one of them; allowed is none | package")
+        raise UserError(f"--grid backbone=...: --weights {weights} fits a single backbone; must be none or package")
     from harness.backbones import network  # timm takes its time to import
     from harness.backbones import weights as sources
 
@@ -220,38 +214,40 @@ def check_grid(
     knobs: Mapping[str, Mapping[str, Any]],
     losses: Sequence[LossSpec],
 ) -> None:
-    """A grid is run in full, nothing runs beside it, and none of its keys is set to one value."""
+    """A grid runs in full and alone, and none of its keys is also set to a single value."""
     if not grid:
         return
     if not losses:
-        raise UserError("--grid: name a loss, --losses none has nothing to vary")
+        raise UserError("--grid: needs a loss; --losses none trains nothing")
     fixed = {*settings, *(f"{loss}.{knob}" for loss, values in knobs.items() for knob in values)}
     for key in grid:
         if key in fixed:
             raise UserError(f"--set {key}=... and --grid {key}=... exclude each other")
-    others = {
+    excluded = {
         "--trials": request.trials,
         "--ensemble": request.ensemble,
         "--curves": request.curves,
         "--scheduler asha": request.scheduler == "asha",
     }
-    for option, given in others.items():
-        if given:
-            raise UserError(f"--grid and {option} exclude each other: a grid is run in full, and nothing beside it")
+    for option, value in excluded.items():
+        if value:
+            raise UserError(
+                f"--grid and {option} exclude each other: a grid runs in full, without search or final runs"
+            )
 
 
 def check_fold(request: Request, settings: Mapping[str, Any]) -> None:
     if settings.get("fold", "test") == "test":
         return
-    for option, given in (("--ensemble joins", request.ensemble), ("--curves watches", request.curves)):
-        if given:
-            raise UserError(f"{option} final runs on test classes: not with --set fold=...")
+    for option, value in (("--ensemble", request.ensemble), ("--curves", request.curves)):
+        if value:
+            raise UserError(f"{option}: needs final runs on test classes; not allowed with --set fold=...")
 
 
 def check_scheduler(request: Request) -> None:
     if request.scheduler == "none":
         return
     if request.executor == "local":
-        raise UserError("--scheduler asha needs --executor ray: alone there is nobody to compete with")
+        raise UserError("--scheduler asha: needs --executor ray; the local executor runs one trial at a time")
     if not request.trials:
-        raise UserError("--scheduler asha stops search trials: it needs --trials N")
+        raise UserError("--scheduler asha: stops search trials, so it needs --trials N")

@@ -30,14 +30,12 @@ class Store:
         return self.root / "artifacts"
 
     def prepare(self) -> None:
-        """Raise a UserError now, not after hours of training, where the folder cannot be written."""
-        try:
+        """Raise a UserError now, not after hours of training, if the folder cannot be written."""
+        with writing(f"results to {self.root}"):
             (self.root / "runs").mkdir(parents=True, exist_ok=True)
             probe = self.root / "runs" / f".{uuid.uuid4().hex}"
             probe.touch()
             probe.unlink()
-        except OSError as error:
-            raise UserError(f"cannot write results to {self.root}: {error.strerror or error}") from None
 
     def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
         """The file of a trial's record; ensembles and runs measured again have ids of their own."""
@@ -49,19 +47,22 @@ class Store:
         self._read.pop(target, None)
         part = _write_part(target, result.to_json())
         try:
-            if replace:
-                os.replace(part, target)
-                self.drop_ensembles(result)
-            else:
-                os.link(part, target)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise UserError(f"cannot write {target}: {error.strerror or error}") from None
+            with writing(target):
+                return self._put_in_place(part, target, result, replace=replace)
         finally:
             part.unlink(missing_ok=True)
-            for other in (Failure, Stopped):
-                self.path(result.trial, other).unlink(missing_ok=True)
+            for kind in (Failure, Stopped):
+                self.path(result.trial, kind).unlink(missing_ok=True)
+
+    def _put_in_place(self, part: Path, target: Path, result: Result, *, replace: bool) -> bool:
+        if replace:
+            os.replace(part, target)
+            self.drop_ensembles(result)
+            return True
+        try:
+            os.link(part, target)
+        except FileExistsError:
+            return False
         return True
 
     def remove(self, file: Path) -> None:
@@ -89,7 +90,7 @@ class Store:
         return self.path(trial, Stopped).exists()
 
     def get(self, trial: Trial, id: str | None = None) -> Result | None:
-        """The stored result of a trial or ensemble; a UserError where its file is there but cannot be read."""
+        """The stored result of a trial or ensemble; a UserError if its file exists but cannot be read."""
         file = self.path(trial, id=id)
         if not file.exists():
             return None
@@ -127,8 +128,15 @@ class Store:
         return files[0]
 
 
+def open_existing(folder: Path) -> Store:
+    """The store in a results folder; a UserError if the folder is not one."""
+    if not (folder / "runs").is_dir():
+        raise UserError(f"{folder} is not a results folder: it has no runs/")
+    return Store(folder)
+
+
 def read(file: Path) -> Result:
-    """One stored result; ValueError says why it is none."""
+    """One stored result; a ValueError says why the file is not one."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -139,8 +147,7 @@ def read(file: Path) -> Result:
 
 
 def _write_part(target: Path, data: dict[str, Any]) -> Path:
-    """The record in a synced temporary file beside its target. A disk that refuses is an error that stops the
-    command."""
+    """Write the record to a synced temporary file beside its target. A failure stops the command."""
     text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
     with writing(target):
         return write_part(target, text.encode())

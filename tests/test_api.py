@@ -75,7 +75,7 @@ def test_tables_are_those_of_the_command_line_and_know_the_search_whatever_is_fi
         ({"grid": {"epochs": [1, 2]}, "trials": 2}, "--grid and --trials exclude each other"),
         ({"grid": {"epochs": [1, 2]}, "set": {"epochs": 1}}, "exclude each other"),
         ({"trials": 2, "set": {"fold": "val0"}}, "exclude each other"),
-        ({"scheduler": "asha"}, "--scheduler asha needs --executor ray"),
+        ({"scheduler": "asha"}, "--scheduler asha: needs --executor ray"),
         ({"scheduler": "ahsa"}, "--scheduler ahsa: must be one of none, asha"),
         ({"trials": 1.5}, "--trials 1.5: must be an integer >= 0"),
         ({"set": {"epoch": 1}}, "no setting named 'epoch'; did you mean 'epochs'?"),

@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "losses",
     },
     "tables": {"spec", "config", "plan", "commands", "store", "analysis", "losses"},
-    "figures": {"spec", "config", "plan", "commands", "storage", "analysis", "data", "evaluation"},
+    "figures": {"spec", "files", "config", "plan", "commands", "storage", "analysis", "data", "evaluation"},
     "report": {"spec", "config", "plan", "commands", "store", "analysis", "tables", "figures"},
 }
 ANYTHING = {"__init__", "__main__", "cli"}  # the Python interface and the command line come last

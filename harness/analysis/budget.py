@@ -1,4 +1,4 @@
-"""What a loss was given: search trials, final runs, hours and training images."""
+"""The budget of a loss: search trials, final runs, hours and training images."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,13 +45,13 @@ class Budget:
 
     @property
     def images(self) -> int | None:
-        """Training images seen, each as often as it was; None where a run did not record it."""
+        """Training images seen, repetitions included; None if a run did not record it."""
         rows = [row for run in self.runs for row in run.curve]
         return int(sum(row["images"] for row in rows)) if all("images" in row for row in rows) else None
 
 
 def of(trial: Trial, results: Iterable[Result]) -> Budget:
-    """What went into a trial's loss: the search trials whose settings, except those that search chooses, are the
+    """The budget of a trial's loss: the search trials whose settings, except those that search chooses, are the
     trial's; and the final runs that differ from the trial in their seed only. A configuration that lacks a fold has no
     score, and of several seeds the first counts."""
     alike = [run for run in results if run.is_single and trained_as(run.trial) == trained_as(trial)]
@@ -77,7 +77,7 @@ def selection(protocol: str) -> tuple[int, str]:
 
 
 def describe(budgets: Sequence[Budget]) -> str:
-    """In words, of several losses: one number where they had the same, else from the least to the most."""
+    """The budgets of several losses in words: a number if they are equal, else the smallest and the largest."""
     trials = [len(budget.search) for budget in budgets]
     words = [counted(trials, "random-search trial") if max(trials) else "no random search"]
     if any(budget.early_stopped for budget in budgets):

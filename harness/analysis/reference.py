@@ -120,7 +120,7 @@ def _trained_on(trial: Trial) -> str:
 def bibliography() -> str:
     """Every BibTeX entry, each once: the losses', then references.bib. LaTeX takes those that a table cites."""
     facts = [losses.facts(name) for name in losses.shipped()]
-    entries = {one.key: one.bibtex for one in facts}  # two losses may come from one paper
+    entries = {loss.key: loss.bibtex for loss in facts}  # two losses may come from one paper
     file = _folder() / "references.bib"
     others = file.read_text(encoding="utf-8") if file.exists() else ""
     return "\n\n".join(["% The losses.", *entries.values(), others])

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
-    """Those that match; `recipe`: those that were measured again with that one for NMI."""
+    """The results with these values. `recipe`: only those that were measured again with this NMI recipe."""
     return matching((result for result in results if result.recipe == recipe), **keep)
 
 
 def matching(results: Iterable[Result], **keep: str | None) -> list[Result]:
-    """The results whose trial has these values, where one is given; raw pixels go with any backbone. A value that no
+    """The results whose trial has these values; None allows any. Raw pixels go with any backbone. A value that no
     result has is a UserError."""
     selected = list(results)
     for field, value in keep.items():
@@ -37,7 +37,7 @@ def matching(results: Iterable[Result], **keep: str | None) -> list[Result]:
 
 
 def on_test(results: Iterable[Result]) -> list[Result]:
-    """Those on test classes: only they stand in a table of losses."""
+    """The results on test classes: only these stand in a table of losses."""
     return [result for result in results if result.trial.on_test]
 
 
@@ -47,7 +47,7 @@ def group_by(results: Iterable[Result], key: Callable[[Result], Any]) -> list[tu
 
 
 def configurations(results: Iterable[Result]) -> list[list[Result]]:
-    """Runs of losses, those that differ in their seed only together, in the order they are met."""
+    """Runs of losses, in groups that differ only in their seed."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         if not result.trial.is_baseline:
@@ -89,7 +89,7 @@ def comparisons(results: Iterable[Result]) -> list[Comparison]:
 
 @dataclass(frozen=True)
 class OnDataset:
-    """The results on one dataset. Copies of it that differ in their version or in their files are apart."""
+    """The results on one dataset. Copies of it that differ in their version or in their files are kept apart."""
 
     name: str  # in file names: cub; where there are several copies cub-v1-0123456789ab
     title: str
@@ -101,7 +101,7 @@ class OnDataset:
 
 
 def by_dataset(results: Iterable[Result]) -> list[OnDataset]:
-    """In the order that their configuration gives; the others follow by name."""
+    """The results of each dataset, in the order that the configuration gives; other datasets follow by name."""
     results = list(results)
     orders = {name: dataset_order(name) for name in {result.trial.dataset for result in results}}
 
@@ -132,9 +132,9 @@ def dataset_order(name: str) -> float:
 
 
 def usual_settings(results: Iterable[Result]) -> dict[str, Any]:
-    """The settings that most losses share, of those a fair comparison wants equal: as a whole, so that there are
-    losses which were trained so. Of several with equally many losses those with the most runs, then with the latest.
-    Empty where there are no losses."""
+    """The settings that most losses share, of those that a fair comparison keeps equal. Settings are compared as a
+    whole, so that some losses were trained with exactly these. Ties go to the most runs, then to the latest run. Empty
+    if there are no losses."""
     alike: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
     for result in results:
         if not result.trial.is_baseline:
@@ -151,7 +151,7 @@ def amount(runs: Sequence[Result]) -> tuple[int, str, str]:
 
 
 def telling_settings(trial: Trial) -> tuple[str, ...]:
-    """The shared settings that say something of a trial: a baseline is not trained, and raw pixels have no network."""
+    """The shared settings that matter for a trial: a baseline is not trained, and raw pixels have no network."""
     if trial.is_pixels:
         return ()
     return tuple(name for name in SHARED if not trial.is_baseline or name not in IDLE)
@@ -181,7 +181,7 @@ class Scored:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What search has chosen with it: knobs and tunable settings."""
+        """Its knobs and tunable settings, which search chose."""
         return self.runs[0].trial.searched
 
 

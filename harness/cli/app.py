@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Commands(TyperGroup):
-    """A group of commands that says which there are where none or an unknown one is named."""
+    """A group of commands. Without a command, or with an unknown one, its error lists them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -76,14 +76,14 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of a store
 
 
 def storage_of(uri: str | None, store: Store) -> "Storage":
-    """What --storage names; artifacts/ of the results where it is not given."""
+    """The storage that --storage names; by default artifacts/ in the results folder."""
     from harness.storage import open_storage
 
     return open_storage(uri, store.artifacts)
 
 
 def read_result(results: Store, id: str) -> Result:
-    """The stored result whose id begins so."""
+    """The stored result whose id begins with `id`; a UserError if its file cannot be read."""
     file = results.find(id)
     try:
         return store.read(file)
@@ -92,7 +92,7 @@ def read_result(results: Store, id: str) -> Result:
 
 
 def exit_on_problems(problems: Iterable[str]) -> None:
-    """Name files that are not results; exit code 1 if there are any."""
+    """Print the problems; exit with code 1 if there are any."""
     problems = list(problems)
     for problem in problems:
         print(f"harness: {problem}", file=sys.stderr)

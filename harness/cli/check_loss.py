@@ -1,4 +1,4 @@
-"""`harness check-loss`: the checks of every loss, run on anybody's."""
+"""`harness check-loss`: the contract that every loss keeps, checked on any loss."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ def check_loss(
         str, typer.Argument(metavar="LOSS", help="A loss as `harness run --losses` takes it, e.g. ./mine.py:MyLoss.")
     ],
 ) -> None:
-    """Check that a loss keeps the contract of losses. The exit code is 1 if a check fails."""
+    """Check that a loss keeps the contract that all shipped losses keep. The exit code is 1 if a check fails."""
     spec = config.loss(name)
     import torch
 
@@ -28,7 +28,7 @@ def check_loss(
         try:
             check(loss)
             print(f"ok      {promise}", flush=True)
-        except (Exception, SystemExit) as error:  # whatever breaks is an answer
+        except (Exception, SystemExit) as error:  # any exception is a broken promise
             failed += 1
             message = " ".join(str(error).split()) or type(error).__name__
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "

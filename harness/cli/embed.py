@@ -1,4 +1,4 @@
-"""`harness embed`: images through the trained network of a stored run."""
+"""`harness embed`: embeds images with the trained network of a stored run."""
 
 import json
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import typer
 
 from harness import config
 from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.files import writing
 from harness.spec import UserError
 from harness.store import Store
 
@@ -33,21 +34,19 @@ def embed(
     result = read_result(store, id)
     from harness.training import inference
 
-    dataset = result.trial.dataset
-    embedded = dataset in config.names("datasets") and config.dataset(dataset).layout == "embedded"
+    dataset = config.find_dataset(result.trial.dataset)
+    embedded = dataset is not None and dataset.layout == "embedded"
     embeddings = inference.embed_files(result, images, storage_of(storage, store), embedded=embedded)
     if out is None:
         print(as_csv(images, embeddings), end="")
         return
-    try:
+    with writing(out):
         if out.suffix == ".npy":
             import numpy as np
 
             np.save(out, embeddings.numpy())
         else:
             out.write_text(as_csv(images, embeddings), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
 
 
 def as_csv(images: Sequence[Path], embeddings: "Tensor") -> str:

@@ -1,4 +1,4 @@
-"""`harness figures`: the paper's figures from what is stored."""
+"""`harness figures`: the paper's figures, drawn from stored results."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -50,7 +50,8 @@ def figures(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The loss that retrieval and tsne show, e.g. triplet. Default: every loss, and the Group Loss.",
+            help="The loss that retrieval and tsne show, e.g. triplet. "
+            "Default: every loss for retrieval, the Group Loss for tsne.",
         ),
     ] = None,
     queries: Annotated[
@@ -95,7 +96,7 @@ def figures(
 
 
 def check(names: Sequence[str], form: str) -> list[str]:
-    """The formats; a UserError where a figure or a format is not known."""
+    """The formats; a UserError if a figure or a format is not known."""
     for name in names:
         if name not in FIGURES:
             raise unknown("figure", name, FIGURES)

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, ResultsOption, app, exit_on_problems
-from harness.spec import UserError
-from harness.store import Store
+from harness.store import Store, open_existing
 
 
 @app.command("import", epilog="Example: harness import ../other-machine/results")
@@ -15,10 +14,8 @@ def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder to read.")],
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Copy another machine's results into this folder. What is stored here already stays."""
-    if not (folder / "runs").is_dir():
-        raise UserError(f"{folder} is not a results folder: it has no runs/")
-    theirs, problems = Store(folder).results()
+    """Copy another machine's results into this folder. Results that are already stored here stay."""
+    theirs, problems = open_existing(folder).results()
     ours = Store(results)
     ours.prepare()
     new = sum(ours.put(result) for result in theirs)

@@ -8,7 +8,7 @@ import typer
 
 from harness import commands, config
 from harness.cli.app import RESULTS, ResultsOption, app, exit_on_problems
-from harness.spec import Result
+from harness.spec import Result, percent
 from harness.store import Store
 
 Kind = Literal["losses", "datasets", "protocols", "runs"]
@@ -85,6 +85,6 @@ def run_row(result: Result) -> Row:
         "protocol": trial.protocol,
         "backbone": trial.backbone,
         "seed": trial.seed,
-        "R@1": f"{100 * result.metrics['R@1']:.1f}",
+        "R@1": percent(result.metrics["R@1"]),
         "seconds": f"{result.seconds['total']:.0f}",
     }

@@ -1,4 +1,4 @@
-"""`harness report`: what is stored as one HTML page."""
+"""`harness report`: the stored results as one HTML page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +20,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.figures import CacheBar
+from harness.files import writing
 from harness.spec import UserError
 from harness.store import Store
 
@@ -52,10 +53,8 @@ def report(
         pictures, missing = draw_all(selected, sources)
     text = page(selected, pictures, missing)
     file = out or results / "report.html"
-    try:
+    with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode(errors="replace"))  # a title may hold half a surrogate pair
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror or error}") from None
     print(file)
     exit_on_problems(problems)

@@ -111,7 +111,7 @@ def run(
     ] = False,
     executor: Annotated[
         ExecutorName,
-        typer.Option(help="ray runs as many trials at once as fit, local one after another in this process."),
+        typer.Option(help="ray runs as many trials at once as fit; local runs one after another in this process."),
     ] = Request.executor,
     address: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""What `harness run` prints: its plan, or its tables and what went wrong."""
+"""What `harness run` prints: its plan, or its tables and failures."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ import typer
 from harness import commands, plan
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems
-from harness.spec import SETTINGS, Experiment, Failure, Result, Trial
+from harness.spec import SETTINGS, Experiment, Failure, Result, Trial, percent
 
 if TYPE_CHECKING:
     from harness.execution.account import Account
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def print_plan(account: "Account") -> None:
-    """Every trial that can be named, what follows, and what it all costs."""
+    """Print every trial that can be named, what follows, and the time and disk that all need."""
     from tabulate import tabulate
 
     from harness.execution import estimate
@@ -37,14 +37,14 @@ def print_plan(account: "Account") -> None:
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:
-    """These settings of a trial, and its knobs."""
+    """These settings of a trial and its knobs, as KEY=VALUE."""
     words = [f"{name}={commands.written(getattr(trial, name))}" for name in settings]
     words += [f"{name}={commands.written(value)}" for name, value in trial.knobs.items()]
     return " ".join(words)
 
 
 def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str]) -> None:
-    """The tables, then what failed or could not be read; either makes the exit code 1."""
+    """Print the tables, then the failures and the unreadable records; either makes the exit code 1."""
     if account.grid:
         print(grid_table(account.experiment, account.grid, outcome.results), end="")
     else:
@@ -66,7 +66,7 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     from harness.tables.render.formats import render
 
     stored, _ = account.store.results()
-    searched = [result for result in stored if not result.trial.on_test]  # captions state what each loss was given
+    searched = [result for result in stored if not result.trial.on_test]  # captions state each loss's budget
     built = build_all([*results, *searched], ("losses", "ensembles"))
     print(*render(built, "markdown").values(), sep="\n", end="")
     if results and not on_test(results):
@@ -84,8 +84,8 @@ def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable
     for configuration, trial in {trial.configuration: trial for trial in cells}.items():
         cell = scored.get(configuration)
         numbers = [0, "-", "-"]
-        if cell is not None:  # z: no minus before 0.0
-            numbers = [len(cell.runs), f"{100 * cell.score:.1f}", f"{100 * (cell.score - best):z.1f}"]
+        if cell is not None:
+            numbers = [len(cell.runs), percent(cell.score), percent(cell.score - best)]
         rows.append([trial.loss, *(varied_value(trial, key, experiment) for key in experiment.grid), *numbers])
     headers = ["Loss", *experiment.grid, "seeds", metric, "to the best"]
     lines = tabulate(rows, headers, "pipe", disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)])
@@ -98,7 +98,7 @@ def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable
 
 
 def varied_value(trial: Trial, key: str, experiment: Experiment) -> str:
-    """What a cell has for a key of the grid; empty for a knob of another loss."""
+    """The value that a cell has for a key of the grid; empty for a knob of another loss."""
     if key in SETTINGS:
         return commands.written(getattr(trial, key))
     if plan.owner(key) != trial.loss:

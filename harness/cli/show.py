@@ -12,8 +12,8 @@ def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
     """Print a stored record and the command that makes it again."""
     result = read_result(Store(results), id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    protocol = result.trial.protocol
-    if protocol in config.names("protocols"):
-        print(f"\nReproduce with:\n  {commands.command(result, config.protocol(protocol))}")
+    protocol = config.find_protocol(result.trial.protocol)
+    if protocol:
+        print(f"\nReproduce with:\n  {commands.command(result, protocol)}")
     else:
-        print(f"\nIts protocol {protocol} is not in configs/protocols any more, so no command makes it.")
+        print(f"\nIts protocol {result.trial.protocol} is no longer in configs/protocols, so no command reproduces it.")

@@ -15,12 +15,13 @@ from harness.cli.app import (
     app,
     exit_on_problems,
 )
+from harness.files import writing
 from harness.spec import UserError
 from harness.store import Store
 from harness.tables.build import KINDS, build_all
-from harness.tables.layout import Kind, Published
+from harness.tables.layout import Format, Kind, Published
 from harness.tables.render.data import csv
-from harness.tables.render.formats import BIBLIOGRAPHY, Format, render
+from harness.tables.render.formats import BIBLIOGRAPHY, render
 
 Which = Literal[Kind, "all"]
 
@@ -87,7 +88,7 @@ def tables(
 
 
 def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None:
-    """A UserError where options do not go together."""
+    """A UserError if options do not go together."""
     if standalone and form != "latex":
         raise UserError(f"--standalone: allowed with --format latex, not with {form}")
     if metrics and table != "all" and not KINDS[table].metrics:
@@ -98,10 +99,8 @@ def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None
 
 
 def write_files(folder: Path, texts: dict[str, str]) -> None:
-    try:
+    with writing(f"to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
             print(folder / name)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None

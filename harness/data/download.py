@@ -126,17 +126,17 @@ def _download(archive: Archive, part: Path, report: Report) -> None:
         else:  # the whole file: the server does not support ranges, or the file has changed
             start = 0
             _save_version(part, response.headers)
-        got = start
+        received = start
         with part.open("ab" if start else "wb") as out:
             free = shutil.disk_usage(part.parent).free
             if total is not None and total - start > free:
                 raise UserError(f"{part.parent}: has {free:,} bytes free; {archive.url} needs {total - start:,} more")
             for block in _blocks(response):
                 out.write(block)
-                got += len(block)
-                report(got, total)
-    if total is not None and got != total:
-        raise _DroppedError(f"the connection ended at {got:,} of {total:,} bytes")
+                received += len(block)
+                report(received, total)
+    if total is not None and received != total:
+        raise _DroppedError(f"the connection ended at {received:,} of {total:,} bytes")
 
 
 def _request(archive: Archive, part: Path, start: int) -> Any:
@@ -155,7 +155,7 @@ def _request(archive: Archive, part: Path, start: int) -> Any:
                 return None
             part.unlink()
             raise _DroppedError(f"the file is now shorter than {start:,} bytes") from None
-        if error.code in (408, 429) or error.code >= 500:  # temporary troubles of the server
+        if error.code in (408, 429) or error.code >= 500:  # temporary errors of the server
             raise _DroppedError(f"HTTP {error.code} {error.reason}") from None
         raise UserError(f"{archive.url}: HTTP {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:

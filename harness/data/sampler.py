@@ -52,10 +52,10 @@ class Turns:
             return drawn
         # The rest of this round, filled up from the next one with items that are not in the draw yet.
         drawn, fresh = self.queue, self.shuffle()
-        held = set(drawn)
-        drawn = drawn + [item for item in fresh if item not in held][: count - len(drawn)]
-        held = set(drawn) - held
-        self.queue = [item for item in fresh if item not in held]
+        rest = set(drawn)
+        drawn = drawn + [item for item in fresh if item not in rest][: count - len(drawn)]
+        taken = set(drawn) - rest
+        self.queue = [item for item in fresh if item not in taken]
         return drawn
 
 

@@ -1,1 +1,1 @@
-"""From an experiment to its stored results: what runs, where it runs, and what is said meanwhile."""
+"""From an experiment to its stored results: what runs, where it runs, and how progress is reported."""

@@ -29,7 +29,7 @@ class Account:
             self.choose()
 
     def choose(self) -> None:
-        """Name the final trials: each loss with the values that its search has chosen."""
+        """Name the final trials: each loss with the values that its search chose."""
         if self.grid:
             self.final = []
             return
@@ -48,7 +48,7 @@ class Account:
         return [*self.grid, *self.baselines, *(self.final or ())]
 
     def unnamed(self) -> list[Trial]:
-        """Trials that stand for the final runs which the search has yet to name: as many, and as expensive."""
+        """Stand-ins for the final runs that the search has not named yet: equally many, and equally expensive."""
         return plan.final(replace(self.experiment, trials=0), {}) if self.final is None else []
 
     @property
@@ -57,12 +57,13 @@ class Account:
         return self.final is not None and not self.pending(self.known)
 
     def pending(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Those of these trials that have to run, each once."""
+        """The trials among these that have to run, each once."""
         unique = {trial.id: trial for trial in trials}.values()
         return [trial for trial in unique if self.rerun or not self.is_done(trial)]
 
     def is_done(self, trial: Trial) -> bool:
-        """Stored, with its curves where they are asked for; or stopped by a scheduler that is asked for again."""
+        """Whether a trial is stored, with curves if the experiment wants them; or was stopped early, if the experiment
+        has a scheduler too."""
         result = self.store.get(trial)
         if result is not None:
             return not self.draws_curves(trial) or result.has_curves
@@ -80,7 +81,7 @@ class Account:
         return self.rerun or self.draws_curves(trial)
 
     def purpose(self, trial: Trial) -> Purpose:
-        """What a trial is run for: a cell of a grid is no trial of a search."""
+        """What a trial is run for. A cell of a grid is not a search trial."""
         if self.grid:
             return "grid"
         return "search" if self.experiment.trials and not trial.on_test else "run"

@@ -1,4 +1,4 @@
-"""What a driver tells `harness status` of its plan, in plans/ of the storage; and what killed drivers leave there."""
+"""The plans of running drivers, in plans/ of the storage, where `harness status` reads them."""
 
 import os
 import platform
@@ -16,17 +16,17 @@ FOLDER = "plans"
 
 @dataclass(frozen=True)
 class Announcement:
-    """What a driver that is at work has planned."""
+    """The plan of a running driver."""
 
     node: str
     pid: int
     started: float
-    trials: tuple[str, ...]  # names of those that have to run
+    trials: tuple[str, ...]  # names of the trials that have to run
     unnamed: int = 0  # final runs that follow, whose values are not chosen yet
 
 
 def write(storage: Storage, trials: Sequence[Trial], unnamed: int = 0) -> str:
-    """Returns the file's name; who announces removes it."""
+    """Write the plan of this process. Returns the file's name; the caller removes it when the trials have ended."""
     name = f"{FOLDER}/{uuid.uuid4().hex}.json"
     names = tuple(trial.name for trial in trials)
     storage.write_json(name, asdict(Announcement(platform.node(), os.getpid(), time.time(), names, unnamed)))
@@ -34,7 +34,7 @@ def write(storage: Storage, trials: Sequence[Trial], unnamed: int = 0) -> str:
 
 
 def read(storage: Storage) -> list[Announcement]:
-    """Those of living drivers."""
+    """The plans of drivers that are still running."""
     records = [record for record in map(storage.read_json, storage.names(FOLDER)) if record]
     return [
         Announcement(
@@ -46,7 +46,7 @@ def read(storage: Storage) -> list[Announcement]:
 
 
 def sweep(storage: Storage) -> None:
-    """Remove what killed drivers and workers have left."""
+    """Remove the files that killed drivers and workers have left."""
     living = 0
     for name in storage.names(FOLDER):
         record = storage.read_json(name)

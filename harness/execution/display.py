@@ -1,4 +1,4 @@
-"""What a person sees while trials run: bars on a terminal, plain lines elsewhere."""
+"""Progress on the screen while trials run: bars on a terminal, plain lines elsewhere."""
 
 import time
 from datetime import timedelta
@@ -14,7 +14,7 @@ from harness.spec import Event, Progress, Protocol, Result, Trial
 
 
 class Display:
-    """A bar for each running trial, and a line that sums up. Its `show` is a listener."""
+    """A bar for each running trial, and a summary line. Its `show` is a listener."""
 
     def __init__(self, console: Console, protocol: Protocol) -> None:
         self.console = console
@@ -40,7 +40,7 @@ class Display:
         self.live.stop()
 
     def expect(self, trials: int) -> None:
-        """So many trials are still to come."""
+        """Set how many trials are still to come."""
         self.total = self.done + trials
         self._sum_up()
 

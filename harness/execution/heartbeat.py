@@ -48,7 +48,7 @@ def write(storage: Storage, trial: Trial, progress: Progress | None, log: str = 
 
 
 def read(storage: Storage) -> list[Heartbeat]:
-    """Of every trial that runs or was lost, by name."""
+    """The heartbeats of all trials that are running or lost, by name."""
     records = [record for record in map(storage.read_json, storage.names(FOLDER)) if record]
     return sorted((_heartbeat(record) for record in records), key=lambda heartbeat: heartbeat.name)
 
@@ -62,7 +62,7 @@ def _heartbeat(record: dict[str, Any]) -> Heartbeat:
 
 
 def sweep(storage: Storage) -> None:
-    """Remove those of processes that are gone."""
+    """Remove the heartbeats of processes that are gone."""
     for name in storage.names(FOLDER):
         record = storage.read_json(name)
         if record and not alive(record):

@@ -9,9 +9,9 @@ from harness.execution.account import Account
 
 
 def check(account: Account, say: Callable[[str], None] | None) -> None:
-    """A UserError where a trial could not start. What is stored already needs no inputs.
+    """A UserError if a trial could not start. Stored trials need no inputs.
 
-    `say`: the trials run on this machine, so it needs room for the image cache and has to be able to load the weights.
+    `say` is given if the trials run on this machine: then it needs room for the image cache, and the weights must load.
     """
     experiment = account.experiment
     planned = account.grid or account.baselines

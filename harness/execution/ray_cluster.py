@@ -58,7 +58,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
-        """Ray, started or joined, checked to see the storage; ours is stopped at the end."""
+        """Start Ray or join a cluster whose nodes all see the storage. A Ray that was started here stops at the end."""
         joined = self.address is not None
         if self.address is not None:
             check_address(self.address)
@@ -87,7 +87,7 @@ class Cluster:
             ray.shutdown()
 
     def resources(self) -> dict[str, float]:
-        """What a trial needs; a UserError where no node will ever have it."""
+        """What a trial needs; a UserError if no node has as much."""
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = self.gpus_per_trial
         if gpus is None:
@@ -104,8 +104,8 @@ class Cluster:
     def execute(self, jobs: Sequence[Job], listener: Listener) -> None:
         """Run the jobs, as many at once as the resources allow.
 
-        Ray kills workers when a node's memory runs low, and Tune falls with them: what has not ended is started again,
-        from its last epoch, as after any other death of a process.
+        When a node's memory runs low, Ray kills workers and Tune fails with them. Trials that have not ended are then
+        started again from their last checkpoint, as after any other death of a process.
         """
         for _ in range(self.max_failures + 1):
             jobs = self.run(jobs, listener)
@@ -121,7 +121,7 @@ class Cluster:
         resources = self.resources()
         storage = Storage(jobs[0].storage)
         threads = max(1, math.floor(self.cpus_per_trial))
-        # A class of its own carries what its trials need; tune's wrappers would hide its name in the dashboard. Tune
+        # A subclass carries what its trials need: Tune's own wrappers would hide its name in the dashboard. Tune
         # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
         by_name = {job.trial.name: job for job in jobs}
         needs = {
@@ -166,7 +166,7 @@ class Cluster:
 
 
 def check_address(address: str) -> None:
-    """A UserError where nothing listens at an address: Ray would wait for minutes."""
+    """A UserError if nothing listens at an address: Ray would wait for minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -174,29 +174,29 @@ def check_address(address: str) -> None:
         with socket.create_connection((host, int(port)), timeout=5):
             return
     except (OSError, ValueError) as error:
-        raise UserError(f"no Ray cluster at {address}: {error}; allowed is auto or HOST:PORT") from None
+        raise UserError(f"no Ray cluster at {address}: {error}; must be auto or HOST:PORT") from None
 
 
 def probe(storage: Storage) -> None:
-    """Does every node see the storage? The driver writes a file, a task on each node reads it."""
+    """A UserError if a node does not see the storage: the driver writes a file, and a task on each node reads it."""
     name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     storage.write(name, word.encode())
 
     @ray.remote(num_cpus=0)
     def look(uri: str) -> bool:
-        with contextlib.suppress(Exception):  # whatever keeps it from seeing the file
+        with contextlib.suppress(Exception):  # every file system raises its own kind
             return Storage(uri).read(name) == word.encode()
         return False
 
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        seen = {
+        answers = {
             node["NodeManagerAddress"]: look.options(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             ).remote(storage.uri)
             for node in nodes
         }
-        blind = [address for address, answer in seen.items() if not ray.get(answer)]
+        blind = [address for address, answer in answers.items() if not ray.get(answer)]
     finally:
         storage.remove(name)
     if blind:

@@ -1,4 +1,4 @@
-"""In the driver: what Tune hears from its workers goes to our listener."""
+"""In the driver: passes the events that Tune receives from workers to our listener."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness.storage import heartbeat as heartbeat_file
 
 
 class TuneListener(tune.Callback):
-    """Passes on what Tune hears. What goes wrong in a listener, such as a full disk, stops the run."""
+    """Passes every event on. An exception in a listener, such as a full disk, stops the run."""
 
     def __init__(self, jobs: Mapping[str, Job], listener: Listener) -> None:
         self.jobs = jobs
@@ -40,7 +40,7 @@ class TuneListener(tune.Callback):
             self.pass_on(trial, Stopped(ours, last.epoch, last.metrics))
 
     def on_trial_error(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
-        """Its process or node died once too often."""
+        """Its process or node died more often than --max-failures allows."""
         lines = Path(trial.error_file).read_text().splitlines(keepends=True) if trial.error_file else []
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]

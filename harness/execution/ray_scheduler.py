@@ -19,7 +19,7 @@ class PerLoss(FIFOScheduler):
     def __init__(self, jobs: Mapping[str, Job], metric: str) -> None:
         super().__init__()
         self.jobs = jobs
-        # each fold for itself too: an easier one would push the others out
+        # folds compete separately too: an easy fold would push the others out
         self.rungs: dict[tuple[str, str], AsyncHyperBandScheduler] = {}
         for job in jobs.values():
             if job.validate:
@@ -48,6 +48,6 @@ class PerLoss(FIFOScheduler):
         rung = self._rung(trial)
         if rung is None or "epoch" not in result:
             return TrialScheduler.CONTINUE
-        if result["epoch"] >= self.jobs[name_of(trial)].trial.epochs:  # all is paid for: its result counts
+        if result["epoch"] >= self.jobs[name_of(trial)].trial.epochs:  # it has trained in full: its result counts
             return TrialScheduler.CONTINUE
         return str(rung.on_trial_result(tune_controller, trial, result))

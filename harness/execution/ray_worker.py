@@ -18,7 +18,7 @@ Events = Callable[[Job], Iterator[Event]]
 
 
 def training_events(job: Job) -> Iterator[Event]:
-    """All that happens to a trial. Imported here: the driver needs no torch."""
+    """The events of a trial. Training is imported here, so that the driver needs no torch."""
     from harness.training import trial as training
 
     return training.events(job)
@@ -49,14 +49,14 @@ class TrialWorker(tune.Trainable):
 
     def _begin(self, config: dict) -> None:
         self.job = self.known[config["trial"]]
-        device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from those that asked for some
+        device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
         job = replace(self.job, threads=self.threads, device=device)
         self.storage = Storage(job.storage)
         self.events = type(self).events_of(job)
         self.begun = False
 
     def step(self) -> dict[str, Any]:
-        """Until the trial ends, an epoch ends, or a second has passed."""
+        """Train until the trial ends, an epoch ends, or a second has passed."""
         began = time.monotonic()
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
@@ -87,7 +87,7 @@ class TrialWorker(tune.Trainable):
 
 
 def log_file() -> str:
-    """Where this worker's output goes, as the operating system knows it."""
+    """The file that this worker's standard error goes to; empty if the system does not say."""
     try:
         return os.readlink("/proc/self/fd/2")
     except OSError:

@@ -1,4 +1,4 @@
-"""The listener that stores what ends, and the one that stops a run whose disk is full."""
+"""The listener that stores results, and the one that stops a run whose disk is full."""
 
 from harness import storage
 from harness.execution.account import Account
@@ -6,7 +6,7 @@ from harness.spec import Event, Failure, Progress, Result, Stopped, Trial, UserE
 
 
 class Recorder:
-    """Stores results and notes failures; only then removes what a running trial needs."""
+    """Stores results and failures; only then removes the checkpoint and the heartbeat of a trial."""
 
     def __init__(self, account: Account, files: storage.Storage) -> None:
         self.account = account
@@ -26,7 +26,7 @@ class Recorder:
         if isinstance(event, Result | Stopped):
             self.files.remove(storage.checkpoint(trial.id))
         else:
-            self.failures.append(event)  # its checkpoint stays: the next run goes on from there
+            self.failures.append(event)  # its checkpoint stays: the next run continues from there
         self.files.remove(storage.heartbeat(trial.id))
 
 

@@ -21,10 +21,10 @@ Executor = Callable[[Sequence[Job], Listener], None]  # runs jobs and reports ea
 
 @dataclass
 class Run:
-    """One run: its trials, where its files go, who works and who watches.
+    """One run: its trials, its storage, its executor and its listeners.
 
-    Every event goes to the recorder, then to the display, then to the other listeners: what has ended is stored before
-    anybody hears of it. A full disk stops the run when all of them have heard.
+    Every event goes to the recorder, then to the display, then to the other listeners, so that a result is stored
+    before it is shown. A full disk stops the run after all of them have had the event.
     """
 
     account: Account
@@ -103,11 +103,11 @@ class Run:
             with_weights = [run for run in runs if self.storage.exists(storage.weights(run.id))]
             with_weights.sort(key=lambda run: (run.curve[-1]["loss"] if run.curve else 0.0, run.id))
             for run in with_weights[1:]:
-                if run.id in self.recorder.ran:  # what an earlier command kept is that command's affair
+                if run.id in self.recorder.ran:  # weights that an earlier command kept stay
                     self.storage.remove(storage.weights(run.id))
 
     def ensembles(self, results: list[Result]) -> list[Result]:
-        """For each loss and size; a size above the number of finished seeds has no ensemble."""
+        """An ensemble per loss and size. A size above the number of finished seeds has none."""
         return [
             self.ensemble(runs, size)
             for runs in configurations(results)
@@ -116,7 +116,7 @@ class Run:
         ]
 
     def ensemble(self, runs: list[Result], size: int) -> Result:
-        """Stored, or joined now."""
+        """The stored ensemble, or one that is built now."""
         account = self.account
         id = ensemble_id(size, (run.id for run in runs))
         stored = None if account.rerun else account.store.get(runs[0].trial, id)

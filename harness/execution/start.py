@@ -14,14 +14,14 @@ from harness.storage import Storage
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has made, and what failed."""
+    """The results of a run, and its failures."""
 
     results: list[Result]  # baselines, final runs and ensembles; or those of a grid
     failures: list[Failure]
 
 
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
-    """Run what is missing. Where everything is stored, no input is needed and Ray is not started."""
+    """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
     if not account.is_complete:
         check_inputs(request, account, display)
     account.store.prepare()

@@ -1,4 +1,4 @@
-"""What is done, running and failed, out of the store and the storage alone: works when Ray is gone."""
+"""What is done, running and failed, read from the store and the storage alone: it works without Ray."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from harness import config
+from harness.analysis.budget import selection
 from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
@@ -19,7 +19,7 @@ from harness.store import Store
 
 
 def describe(store: Store, storage: Storage) -> str:
-    """Lines for a person."""
+    """The status as lines of text."""
     try:
         heartbeats, plans = heartbeat.read(storage), announcement.read(storage)
     except OSError as error:
@@ -38,7 +38,7 @@ def describe(store: Store, storage: Storage) -> str:
 def summary(
     done: int, heartbeats: Sequence[Heartbeat], failed: int, plans: Sequence[Announcement], waiting: int
 ) -> str:
-    """One line of counts, and the time left where a driver is at work."""
+    """One line of counts, and the time left while a driver is running."""
     lost = sum(beat.lost for beat in heartbeats)
     line = f"{done} done, {len(heartbeats) - lost} running, {waiting} waiting, {failed} failed"
     if lost:
@@ -52,8 +52,8 @@ def summary(
 
 
 def waiting(plans: Iterable[Announcement], heartbeats: Iterable[Heartbeat], root: Path) -> int:
-    """How many planned trials have neither begun nor ended. A record that is older than the plan is not its end: the
-    trial runs again."""
+    """How many planned trials have neither begun nor ended. A trial whose record is older than the plan runs again, so
+    it has not ended."""
     names, unnamed = set(), 0
     for plan in plans:
         records = (file for kind in ("runs", "stopped", "failures") for file in root.glob(f"{kind}/*/*/*.json"))
@@ -64,11 +64,11 @@ def waiting(plans: Iterable[Announcement], heartbeats: Iterable[Heartbeat], root
 
 
 def best_scores(results: Sequence[Result]) -> list[str]:
-    """A line for each dataset and protocol that has validation scores, by the metric that the protocol selects by."""
+    """A line for each dataset and protocol with validation scores. The protocol says which metric selects."""
     lines = []
     for (dataset, protocol), members in group_by(results, lambda result: (result.trial.dataset, result.trial.protocol)):
-        known = config.protocol(protocol) if protocol in config.names("protocols") else None
-        best = BestScores(known.select if known else "R@1", known.folds if known else 1)
+        folds, metric = selection(protocol)
+        best = BestScores(metric, folds)
         for result in members:
             best.add(result)
         if best.scores:
@@ -92,7 +92,7 @@ def _modified(file: Path) -> float:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """A failure's record; None where it has just been removed or is not one."""
+    """A failure's record; None if the file has just been removed or holds something else."""
     try:
         record = json.loads(file.read_text())
         return record if {"name", "error", "log"} <= set(record) else None

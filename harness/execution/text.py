@@ -1,10 +1,10 @@
-"""A trial in words: how far it is, and how it ended. Read on the screen of a run and in `harness status`."""
+"""A trial in words: how far it is, and how it ended. `harness run` and `harness status` print them."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 
 from harness.analysis.results import score
-from harness.spec import Failure, Metrics, Progress, Result, Stopped
+from harness.spec import Failure, Metrics, Progress, Result, Stopped, percent
 
 
 def position(progress: Progress) -> str:
@@ -31,12 +31,12 @@ def outcome(event: Result | Stopped | Failure) -> str:
 
 
 def headline(metrics: Metrics) -> str:
-    return "  ".join(f"{name} {100 * metrics[name]:.1f}" for name in ("R@1", "NMI") if name in metrics)
+    return "  ".join(f"{name} {percent(metrics[name])}" for name in ("R@1", "NMI") if name in metrics)
 
 
 class BestScores:
-    """The best validation score of each loss so far, by the protocol's metric: of a search the mean over its folds,
-    counted when all of them have ended, else a single run's."""
+    """The best validation score of each loss so far, by the protocol's metric. A search trial's score is the mean over
+    its folds and counts when all of them have ended."""
 
     def __init__(self, metric: str, folds: int) -> None:
         self.metric = metric
@@ -62,4 +62,4 @@ class BestScores:
 
 
 def listed(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{loss} {100 * value:.1f}" for loss, value in sorted(scores.items()))
+    return ", ".join(f"{loss} {percent(value)}" for loss, value in sorted(scores.items()))

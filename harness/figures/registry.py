@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from harness.figures.groups import Group, filename
 from harness.spec import UserError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.storage import Storage
 
 Format = Literal["png", "pdf"]
-FORMATS: tuple[Format, ...] = ("png", "pdf")
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
-from harness.spec import UserError
+from harness.files import writing
 
 COLUMN = 3.4  # inches: the width of a column of a paper
 PAGE = 6.8  # of both
@@ -130,10 +130,8 @@ def key(look: Look) -> Line2D:
 
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
     files = [folder / f"{name}.{ending}" for ending in formats]
-    try:
+    with writing(f"to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for file, ending in zip(files, formats, strict=True):
             figure.savefig(file, format=ending, metadata=METADATA[ending])
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
     return files

@@ -1,4 +1,4 @@
-"""What was compared how: the settings losses share, what was chosen on which classes, and the footnotes of tables."""
+"""How losses were compared: the settings they share, what was chosen on which classes, and the footnotes of tables."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ RULES = (
 
 
 def notes(results: Sequence[Result], tables: Iterable[Table]) -> str:
-    """The general rules, then what these results kept of them."""
+    """The general rules, then how far these results follow them."""
     trained = [result for result in results if not result.trial.is_baseline and not result.is_ensemble]
     parts = [paragraphs(RULES)]
     for protocol, members in group_by(trained, lambda result: result.trial.protocol):
@@ -41,7 +41,7 @@ def paragraphs(texts: Iterable[str]) -> str:
 
 
 def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
-    """Where its values come from, and what selected."""
+    """Where its values come from, and what they were selected by."""
     rules = config.find_protocol(name)
     if rules:
         yield f"{rules.title}. Source: {rules.source}."
@@ -59,7 +59,7 @@ def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
 
 
 def of_dataset(dataset: OnDataset) -> Iterable[str]:
-    """The settings that a fair comparison wants equal, as the final runs have them."""
+    """The settings that a fair comparison keeps equal, as the final runs have them."""
     for backbone, runs in group_by(dataset.results, lambda result: result.trial.backbone):
         counts = {name: Counter(written(getattr(run.trial, name)) for run in runs) for name in SHARED}
         same = [f"{name} = {next(iter(values))}" for name, values in counts.items() if len(values) == 1]
@@ -91,8 +91,8 @@ def chosen_on_test(results: Sequence[Result]) -> Iterable[str]:
             several.append(f"{title} on {dataset} ({protocol}, {backbone}): {count}")
     if several:
         yield (
-            f"Losses with several configurations on test classes: {'; '.join(several)}. To take the best of these rows "
-            "is to choose on test classes."
+            f"Losses with several configurations on test classes: {'; '.join(several)}. Taking the best of "
+            "these rows means choosing on test classes."
         )
 
 

@@ -67,7 +67,7 @@ def document(content: str) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """What is in it, in a paragraph."""
+    """The contents of the page in one paragraph."""
     kinds = Counter(map(kind_of, results))
     losses = sorted({result.title for result in results if not result.trial.is_baseline})
     backbones = {result.trial.backbone for result in results} - {PIXELS}
@@ -94,7 +94,7 @@ def kind_of(result: Result) -> str:
 
 
 def section(table: Table) -> str:
-    """A table that scrolls by itself where it is too wide, and what is said of it."""
+    """A table that scrolls if it is too wide, with its caption and footnotes."""
     return (
         f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">\n'
         f"{html_table(table)}</div>\n{html_notes(table)}</div>\n"

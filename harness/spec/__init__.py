@@ -4,7 +4,7 @@ from harness.spec.errors import UserError, is_disk_full, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
 from harness.spec.field import Field
-from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, recall_k
+from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.records import SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
 from harness.spec.trial import (
     BASELINE,
@@ -58,6 +58,7 @@ __all__ = [
     "known_metric",
     "metric_order",
     "papers_metrics",
+    "percent",
     "recall_k",
     "short_hash",
     "unknown",

@@ -24,7 +24,7 @@ class Progress:
     loss: float
     images_per_second: float
     seconds_left: float
-    metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, where somebody wants them
+    metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, if they were measured
 
     @property
     def closes_epoch(self) -> bool:
@@ -37,7 +37,7 @@ Listener = Callable[[Trial, Event], None]  # is called with every event of every
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker gets: it never reads configs/."""
+    """All that a worker needs: it never reads configs/."""
 
     trial: Trial
     dataset: Dataset
@@ -51,7 +51,7 @@ class Job:
     curves: bool = False  # of a final run: evaluate after each epoch, for the record alone
     data_root: str = ""  # where the dataset's folder is looked for
     skip_bad_images: bool = False
-    weights_file: str = ""  # where weights=file:HASH lie
+    weights_file: str = ""  # the file that weights=file:HASH names
 
 
 def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:

@@ -1,4 +1,4 @@
-"""Dataset, Protocol, LossSpec and Experiment: what is asked for."""
+"""Dataset, Protocol, LossSpec and Experiment: what trials are planned from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ class Dataset:
     test_classes: int = 0
     train_images: int = 0
     test_images: int = 0
-    query_images: int = 0  # where queries and gallery are apart: so many of the test images are queries
+    query_images: int = 0  # of the test images; 0: every test image is query and gallery
     split_seed: int = 0  # of the validation folds; of an embedded dataset also of its two halves
     sha256: str = ""  # of an embedded dataset
     note: str = ""
     order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
     manual: str = ""  # the way to get it by hand
-    fingerprint: str = ""  # of what was found: paths, classes and sizes of its files
+    fingerprint: str = ""  # a hash of the paths, classes and sizes of its files
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """What the planner needs to know of a loss, as data."""
+    """What the planner needs to know about a loss, as data."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class LossSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What `harness run` was asked for, complete: every name resolved, images and weights identified."""
+    """What a run consists of: every name is resolved, images and weights are identified."""
 
     dataset: Dataset
     protocol: Protocol

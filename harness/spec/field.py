@@ -39,9 +39,7 @@ class Field:
         if typing.get_origin(hint) is Annotated:
             hint, *annotations = typing.get_args(hint)
             for annotation in annotations:
-                if isinstance(
-                    annotation, Limit
-                ):  # a later one tightens an earlier one: Annotated[Positive, Limit(...)]
+                if isinstance(annotation, Limit):  # a later one tightens an earlier one
                     bounds = {name: bound for name, bound in vars(annotation).items() if bound is not None}
                     about["limit"] = replace(about.get("limit", ANY), **bounds)
         optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)

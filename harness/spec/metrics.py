@@ -44,5 +44,10 @@ def papers_metrics(names: Iterable[str]) -> list[str]:
     return sorted((name for name, metric in metrics if metric and metric.in_papers), key=metric_order)
 
 
+def percent(fraction: float) -> str:
+    """As tables print a metric: 0.5 is 50.0, and there is no -0.0."""
+    return f"{100 * fraction:z.1f}"
+
+
 def allowed_metrics() -> str:
     return ", ".join(metric.words for metric in METRICS)

@@ -77,7 +77,7 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Any) -> "Result":
-        """A stored result; ValueError says why it is none."""
+        """A stored result; a ValueError says why the data is not one."""
         data = upgrade(data)
         try:
             needed = {item.name for item in dataclasses.fields(cls) if item.default is dataclasses.MISSING}
@@ -105,7 +105,7 @@ def upgrade(data: Any) -> dict[str, Any]:
 
 
 def _check(result: Result) -> None:
-    """A ValueError where a record lacks what every reader of results relies on."""
+    """A ValueError if a record lacks what every reader of results relies on."""
 
     def require(condition: bool, complaint: str) -> None:
         if not condition:
@@ -141,7 +141,7 @@ def ensemble_id(size: int, members: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A search trial that a scheduler ended early. It is never selected, and runs in full when asked for without."""
+    """A search trial that a scheduler ended early. It is never selected; a run without a scheduler runs it in full."""
 
     trial: Trial
     epochs: int  # completed
@@ -153,7 +153,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that raised or died: the one line to show, the whole story, and where its worker logged."""
+    """A trial that raised or died: its error in one line, its traceback, and the log file of its worker."""
 
     trial: Trial
     error: str

@@ -29,8 +29,8 @@ def table(protocol: str, results: Sequence[Result], published: Published) -> Tab
     measured: list[Row] = []
     for backbone in sorted({result.trial.backbone for result in results}):
         parts = [with_backbone(dataset, backbone) for dataset in datasets]
-        made = rows([part for part in parts if part.results], columns, beside=published == "beside")
-        measured += [replace(row, label=f"{row.label}, {backbone}") for row in made]
+        of_backbone = rows([part for part in parts if part.results], columns, beside=published == "beside")
+        measured += [replace(row, label=f"{row.label}, {backbone}") for row in of_backbone]
     measured = marked(measured)
     printed = published_rows("backbones", columns) if published == "rows" else []
     if printed:

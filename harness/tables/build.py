@@ -42,7 +42,7 @@ KINDS: Mapping[Kind, TableKind] = {
     ),
     "search": TableKind(
         search,
-        meaning="what each loss was given, and what random search found",
+        meaning="each loss's budget and what random search found",
         needs="results of losses",
     ),
 }

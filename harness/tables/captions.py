@@ -1,4 +1,4 @@
-"""What is said below a table: how its numbers were made, what each loss was given, and the footnotes of its rows."""
+"""The text below a table: how its numbers were made, each loss's budget, and the footnotes of its rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +12,8 @@ from harness.tables.layout import PUBLISHED, Column, Kind, Row
 
 
 def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> list[str]:
-    """What the numbers are, and what may be said of their differences. `rows`: all of the table; `seeds`: how many each
-    configuration has."""
+    """What the numbers are, and which differences are significant. `rows`: all rows of the table; `seeds`: how many
+    seeds each configuration has."""
     low, high = min(seeds), max(seeds)
     several = high > 1
     spread = f"mean ± 95 % interval over {low if low == high else f'{low} to {high}'} seeds"
@@ -50,23 +50,23 @@ def seeds_of(results: Iterable[Result]) -> list[int]:
 
 
 def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
-    """What each loss was given, on each dataset; equal budgets are stated once."""
-    given: dict[str, list[str]] = {}
+    """The budget per loss on each dataset; equal budgets are stated once."""
+    titles_by_budget: dict[str, list[str]] = {}
     for dataset in datasets:
         trained = configurations(result for result in dataset.results if result.is_single)
         if trained:
             words = budget.describe([budget.of(runs[0].trial, results) for runs in trained])
-            given.setdefault(words, []).append(dataset.title)
-    if len(given) == 1:
-        return [f"Budget per loss: {words}." for words in given]
-    return [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in given.items()]
+            titles_by_budget.setdefault(words, []).append(dataset.title)
+    if len(titles_by_budget) == 1:
+        return [f"Budget per loss: {words}." for words in titles_by_budget]
+    return [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in titles_by_budget.items()]
 
 
 def footnotes(
     result: Result, usual: Mapping[str, Any], recipe: str | None, metrics: Sequence[str], *, beside: bool
 ) -> tuple[str, ...]:
-    """What a reader has to know of a row: an epoch chosen on test classes, settings or a recipe for NMI that the other
-    rows do not have, and, with the paper's numbers beside ours, what the paper did differently."""
+    """What a reader has to know about a row: an epoch chosen on test classes, settings or a recipe for NMI that the
+    other rows do not have, and, with the paper's numbers beside ours, what the paper did differently."""
     trial = result.trial
     notes = []
     if trial.epoch_chosen_on:
@@ -88,7 +88,7 @@ def footnotes(
 
 
 def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:
-    """Why a row is not to be measured by the paper's numbers beside it."""
+    """Why a row is not comparable with the paper's numbers beside it."""
     different = [
         f"{difference.setting} = {written(difference.value)} ({difference.by}: {any_of(difference.expected)})"
         for difference in reference.differences(result)

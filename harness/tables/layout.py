@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from harness.spec import percent
+
 Kind = Literal["losses", "ensembles", "backbones", "search"]
 Published = Literal["beside", "rows", "none"]  # where the paper's numbers stand
+Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, not tables; see render.data.csv
 
 PARAMETERS = "Params"  # a column that is no metric
 BASELINES = "Baselines"  # the section of what is not trained; it is printed without a title
@@ -33,7 +36,7 @@ class Cell:
     @property
     def interval(self) -> str:
         """Half its width as text; empty with a single seed."""
-        return "" if self.half is None else f"{100 * self.half:.1f}"
+        return "" if self.half is None else percent(self.half)
 
     @property
     def comparison(self) -> str:

@@ -22,7 +22,7 @@ def losses(results: Sequence[Result], published: Published, metrics: Sequence[st
 
 
 def ensembles(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
-    """Of losses that have ensembles: these, and their single networks."""
+    """The ensembles of each loss that has some, and their single networks."""
     check_metrics(results, metrics)
     tables = []
     for comparison in comparisons(results):
@@ -46,7 +46,7 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
 def table(
     kind: Kind, comparison: Comparison, results: Sequence[Result], published: Published, metrics: Sequence[str]
 ) -> Table:
-    """`results`: those that stand in it; budgets count all of the comparison's."""
+    """A table of `results`. The budgets in its caption count all results of the comparison."""
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset)

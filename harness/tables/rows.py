@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from harness.analysis import reference
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
 from harness.analysis.statistics import half_width, not_significantly_different
-from harness.spec import TUNABLE, Result
+from harness.spec import TUNABLE, Result, percent
 from harness.tables import captions
 from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Row
 
@@ -44,14 +44,13 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], *, beside: bo
             while title in runs.get(place, {}):
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
-            said = captions.footnotes(same[0], usual, recipe, metrics, beside=beside)
-            notes.setdefault(place, {})[title] = said
-    made = []
+            notes.setdefault(place, {})[title] = captions.footnotes(same[0], usual, recipe, metrics, beside=beside)
+    joined = []
     for place in sorted(runs):
         cells = tuple(cell(runs[place].get(column.group, []), column, beside=beside) for column in columns)
         section = "" if place.trained else BASELINES
-        made.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
-    return marked(made)
+        joined.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
+    return marked(joined)
 
 
 def same_row(result: Result) -> tuple[int, str]:
@@ -75,11 +74,11 @@ def cell(runs: Sequence[Result], column: Column, *, beside: bool) -> Cell:
     mean = fmean(values)
     published = reference.number(runs[0], column.name) if beside else None
     text = published.text if published else ""
-    return Cell(f"{100 * mean:.1f}", mean, half_width(values), values, published=text)
+    return Cell(percent(mean), mean, half_width(values), values, published=text)
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
-    """With the best mean of each column marked, and those that are not significantly different from it."""
+    """The rows with the best mean of each column marked, and the means that are not significantly different from it."""
     columns = []
     for column in zip(*(row.cells for row in rows), strict=True):
         best = max(
@@ -90,7 +89,7 @@ def marked(rows: Sequence[Row]) -> list[Row]:
 
 
 def equal(cell: Cell, best: Cell) -> bool:
-    """Up to rounding."""
+    """Whether two means are equal up to rounding."""
     return cell.mean is not None and best.mean is not None and math.isclose(cell.mean, best.mean, rel_tol=1e-12)
 
 
@@ -104,7 +103,8 @@ def distinction(result: Result, others: Sequence[Result]) -> str:
     def values(result: Result) -> dict[str, Any]:
         trial = result.trial
         names = (*TUNABLE, "loss_version", *(PIXEL_SETTINGS if trial.is_pixels else ()))
-        return {**{name: getattr(trial, name) for name in names}, **trial.knobs}
+        settings = {name: getattr(trial, name) for name in names}
+        return {**settings, **trial.knobs}
 
     def kind(result: Result) -> tuple[str, str]:
         return result.trial.loss, result.trial.backbone

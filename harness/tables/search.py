@@ -1,11 +1,11 @@
-"""The tables of searches: what each loss was given on validation classes, and what random search found with it."""
+"""The search tables: the budget of each loss, and what random search found with it on validation classes."""
 
 from collections.abc import Iterator, Sequence
 
 from harness.analysis import budget
 from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, group_by, on_test
 from harness.analysis.statistics import expected_best
-from harness.spec import Result
+from harness.spec import Result, percent
 from harness.tables.captions import written
 from harness.tables.layout import Cell, Column, Published, Row, Table
 from harness.tables.rows import distinction, same_row
@@ -47,7 +47,7 @@ def table(comparison: Comparison, dataset: OnDataset) -> Table:
 
 
 def row_texts(run: Result, spent: budget.Budget) -> Iterator[str]:
-    """What a loss was given, what search found with it and what it chose."""
+    """The budget of a loss, the scores of its search, and the values that it chose."""
     yield str(len(spent.search))
     yield str(len(spent.final))
     yield ", ".join(f"{budget.rounded(hours)} {unit}" for unit, hours in spent.hours.items()) or "-"
@@ -55,8 +55,8 @@ def row_texts(run: Result, spent: budget.Budget) -> Iterator[str]:
     curve = expected_best(spent.scores)
     if curve:
         some = [curve[place] for place in sorted({0, len(curve) // 2, len(curve) - 1})]
-        yield f"{100 * curve[-1][1]:.1f}"
-        yield ", ".join(f"n={n}: {100 * mean:.1f} ± {100 * deviation:.1f}" for n, mean, deviation in some)
+        yield percent(curve[-1][1])
+        yield ", ".join(f"n={n}: {percent(mean)} ± {percent(deviation)}" for n, mean, deviation in some)
     else:
         yield "-"
         yield "-"
@@ -64,7 +64,7 @@ def row_texts(run: Result, spent: budget.Budget) -> Iterator[str]:
 
 
 def chosen_values(run: Result, trials: Sequence[Result]) -> str:
-    """What search has chosen: of the rates and knobs those that varied in it, or all where there was no search."""
+    """The values that search chose: the rates and knobs that varied in it, or all if there was no search."""
     mine = run.trial.searched
     varied = [name for name in mine if len({repr(trial.trial.searched.get(name)) for trial in trials}) > 1]
     return ", ".join(f"{name} = {written(mine[name])}" for name in varied or mine)

@@ -38,4 +38,4 @@ def test_a_record_whose_protocol_is_gone_is_shown(small: Path, harness: Harness,
     said = harness("show", id)
     assert said.code == 0
     assert f'"id": "{id}"' in said.out
-    assert said.out.endswith("Its protocol tiny is not in configs/protocols any more, so no command makes it.\n")
+    assert said.out.endswith("Its protocol tiny is no longer in configs/protocols, so no command reproduces it.\n")

@@ -75,7 +75,7 @@ def test_a_path_that_is_no_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(UserError, match=r"cannot read .*folder\.csv: Is a directory"):
         own(tmp_path / "folder.csv")
-    with pytest.raises(UserError, match=r"--dataset .*none: no such file or folder; shipped are cars, cub"):
+    with pytest.raises(UserError, match=r"--dataset .*none: no such file or folder; shipped datasets: cars, cub"):
         own(tmp_path / "none")
 
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from harness.analysis import reference
-from harness.tables.layout import Table
+from harness.tables.layout import Format, Table
 from harness.tables.render.data import as_json
 from harness.tables.render.html import html
 from harness.tables.render.latex import document, latex
 from harness.tables.render.markdown import markdown
-
-Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, not tables; see data.csv
 
 BIBLIOGRAPHY = "references.bib"
 

@@ -1,0 +1,103 @@
+"""Whole runs on real Ray: ASHA, a full disk, ensembles."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster as RayCluster
+
+from harness import plan
+from harness.spec import Event, Job, Listener, Progress, Stopped, UserError
+from harness.storage import Storage
+from tests.execution.ray_runs import connected, experiment, jobs_of, run_of, same, serially
+from tests.factories import a_result
+
+pytestmark = pytest.mark.slow
+
+
+def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """One trial at a time, each worse than the one before; whatever softmax does is worse than any triplet."""
+    planned = experiment("triplet", "softmax", trials=3, scheduler="asha", settings={"epochs": 4})
+    planned = dataclasses.replace(planned, settings={k: v for k, v in planned.settings.items() if k != "fold"})
+    searched = plan.search(planned)
+    scores = {trial.id: 0.9 - 0.1 * rank for rank, trial in enumerate(searched)}
+    best = {next(trial.id for trial in searched if trial.loss == loss) for loss in ("triplet", "softmax")}
+    template = a_result()
+
+    def scored(job: Job) -> Iterator[Event]:
+        metrics = {"R@1": scores.get(job.trial.id, 0.0), "NMI": 0.5}
+        for epoch in range(1, job.trial.epochs + 1):
+            yield Progress("train", epoch, job.trial.epochs, 1, 1, 1.0, 1.0, 0.0, metrics if job.validate else {})
+        yield dataclasses.replace(template, trial=job.trial, metrics=metrics)
+
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=2.0, scheduler="asha", events=scored) as running:
+        run = run_of(planned, tmp_path, running.execute)
+        final = run()
+        assert not run.failures
+        store = run.account.store
+        assert {trial.id for trial in searched if store.get(trial)} == best
+        stopped = [trial for trial in searched if store.stopped(trial)]
+        assert {trial.id for trial in stopped} == {trial.id for trial in searched} - best
+        assert {json.loads(store.path(trial, Stopped).read_text())["epochs"] for trial in stopped} == {1}
+        winners = {trial.loss: trial.searched for trial in searched if trial.id in best}
+        assert {result.trial.loss: result.trial.searched for result in final if result.trial.is_final} == winners
+        assert run_of(planned, tmp_path, running.execute).account.is_complete
+        without = run_of(dataclasses.replace(planned, scheduler="none"), tmp_path, running.execute)
+        pending = without.account.pending(without.account.search)
+        assert {trial.id for trial in pending} == {trial.id for trial in stopped}
+        without()
+        assert all(store.get(trial) for trial in searched)
+        assert not any(store.stopped(trial) for trial in searched)
+
+
+def test_a_trial_that_the_scheduler_watches_has_the_same_bits(tmp_path: Path) -> None:
+    jobs = jobs_of(experiment("triplet"), tmp_path)
+    watched = [dataclasses.replace(job, validate=True) for job in jobs]
+    assert same(serially(watched, tmp_path / "watched"), serially(jobs, tmp_path / "alone"))
+
+
+def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = experiment("triplet", seeds=4)
+    real, calls = os.fsync, []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0) as running:
+        run = run_of(planned, tmp_path, running.execute)
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            run()
+    monkeypatch.setattr(os, "fsync", real)
+    results, problems = run.account.store.results()
+    assert len(results) == 2
+    assert not problems
+
+
+def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster, tmp_path: Path) -> None:
+    planned = experiment("triplet", seeds=3)
+    planned = dataclasses.replace(planned, settings={k: v for k, v in planned.settings.items() if k != "fold"})
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0) as running:
+        run_of(planned, tmp_path, running.execute)()
+
+    def nobody(jobs: Sequence[Job], listener: Listener) -> None:
+        raise AssertionError("nothing is to be trained")
+
+    results = run_of(dataclasses.replace(planned, ensembles=(2, 3)), tmp_path, nobody)()
+    pair, triple = [result for result in results if result.is_ensemble]
+    assert (pair.ensemble, triple.ensemble) == (2, 3)
+    assert len(pair.members) == len(triple.members) == 3
+    assert "mean over 3 subsets" in pair.conventions["ensemble"]
+    single = [result.metrics["MAP@R"] for result in results if result.is_final]
+    assert triple.metrics["MAP@R"] > sum(single) / 3
+    assert len(Storage(str(tmp_path / "storage")).names("weights")) == 1  # of the best final run
