@@ -91,6 +91,10 @@ def status(event: Progress) -> str:
         return f"preparing images  {event.step}/{event.steps}  {event.images_per_second:.0f} images/s  {left} left"
     if event.stage == "evaluate":
         return f"evaluating  {event.images_per_second:.0f} images/s  {left} left"
+    if event.stage == "rank":
+        return f"ranking  {event.step}/{event.steps} queries  {left} left"
+    if event.stage == "cluster":
+        return f"clustering for NMI  start {event.epoch}/{event.epochs}  step {event.step}/{event.steps}"
     stage = "" if event.stage == "train" else f"{event.stage} "
     return (
         f"{stage}epoch {event.epoch}/{event.epochs}  loss {event.loss:.3f}  "

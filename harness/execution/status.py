@@ -69,7 +69,7 @@ def position(sign: dict[str, Any]) -> str:
     progress = sign["progress"]
     if progress is None:
         return f"starting on {sign['node']}"
-    if progress["stage"] == "evaluate":
+    if progress["stage"] in ("evaluate", "rank", "cluster"):
         return f"evaluating on {sign['node']}"
     if progress["stage"] == "images":
         return f"preparing images {progress['step']}/{progress['steps']} on {sign['node']}"
