@@ -182,14 +182,15 @@ def rankings(task: Task, depth: int) -> Iterator[tuple[Tensor, Tensor]]:
         values, order = values.sort(dim=1, descending=True)
         neighbours = neighbours.gather(1, order).long()
         correct = task.correct(rows, neighbours)
-        near = values[:, :-1] - values[:, 1:] <= tiles.doubt
+        doubt = tiles.doubt(rows, values[:, -1], values.dtype)
+        near = values[:, :-1] - values[:, 1:] <= doubt
         # a near tie at the edge may go on behind it
         near[:, depth - 1 :] = near[:, depth - 1 :].cumprod(dim=1)
         unclear = (near & (correct[:, :-1] != correct[:, 1:])).any(dim=1)
         # and beyond the neighbours that were ranked
         endless = torch.zeros_like(unclear)
         if width < task.candidates:
-            endless = values[:, depth - 1] - values[:, -1] <= tiles.doubt
+            endless = values[:, depth - 1] - values[:, -1] <= doubt[:, 0]
         for some in (unclear & ~endless).nonzero().flatten().split(8):
             ranked = rank(task.queries[rows[some]], task.gallery, neighbours[some])[:, :depth]
             correct[some, :depth] = task.correct(rows[some], ranked)

@@ -27,6 +27,11 @@ class Distinct:
     sizes: Tensor  # (u,)
     members: Tensor  # (n,) kind by kind, in the order of their index
 
+    def rows_of(self, kinds: Tensor) -> Tensor:
+        """The rows of consecutive kinds, kind by kind."""
+        begin = int(self.begin[kinds[0]])
+        return self.members[begin : begin + int(self.sizes[kinds].sum())]
+
     @classmethod
     def of(cls, matrix: Tensor) -> "Distinct":
         kinds, kind = matrix.unique(dim=0, return_inverse=True)
@@ -54,47 +59,58 @@ class TieBreaker:
 
     def rank(self, rows: Tensor) -> Tensor:
         """The nearest images (r, depth) of these queries, columns of the gallery; a query itself is left out."""
-        queries, which = self.tiles.queries[rows].unique(dim=0, return_inverse=True)
-        chunks = queries.split(max(1, BLOCK // len(self.kinds.first)))
-        ranked = torch.cat([self.rank_chunk(chunk) for chunk in chunks])[which]
+        queries = Distinct.of(self.tiles.queries[rows])
+        ranked = rows.new_empty(len(rows), self.length)
+        for kinds in torch.arange(len(queries.first), device=rows.device).split(max(1, BLOCK // len(self.kinds.first))):
+            chunk = self.rank_chunk(rows[queries.first[kinds]])
+            ranked[queries.rows_of(kinds)] = chunk.repeat_interleave(queries.sizes[kinds], dim=0)
         if not self.tiles.mutual:
             return ranked
         itself = (ranked == rows[:, None]).cumsum(dim=1)[:, : self.depth] > 0  # and what comes behind it
         return torch.where(itself, ranked[:, 1:], ranked[:, : self.depth])
 
-    def rank_chunk(self, queries: Tensor) -> Tensor:
-        """The `length` nearest images (c, length) of these queries (c, d)."""
-        products = self.products(queries)
-        near, width = self.nearest_kinds(products)
-        block = max(1, BLOCK // (width * max(queries.shape[1], int(self.kinds.sizes.clamp_max(self.length).max()))))
-        return torch.cat(
-            [
-                self.rank_candidates(some, kinds)
-                for some, kinds in zip(queries.split(block), near.split(block), strict=True)
-            ]
-        )
+    def rank_chunk(self, rows: Tensor) -> Tensor:
+        """The `length` nearest images (r, length) of these queries, which may be among them."""
+        values, near, doubt = self.nearest_kinds(rows)
+        ranked = self.members_of(near)
+        unclear = (values.diff(dim=1) <= doubt).any(dim=1).nonzero().flatten()
+        per_query = near.shape[1] * max(self.tiles.gallery.shape[1], self.length)
+        for some in unclear.split(max(1, BLOCK // per_query)) if len(unclear) else ():
+            ranked[some] = self.rank_candidates(self.tiles.queries[rows[some]], near[some])
+        return ranked
 
-    def products(self, queries: Tensor) -> Tensor:
-        """Half the squared distances (c, u) of these queries and the different images, less what a row shares."""
-        middle = self.tiles.middle.double()
-        centred = queries.double() - middle
-        parts = []
-        for part in self.kinds.first.split(max(1, BLOCK // queries.shape[1])):
-            images = self.tiles.gallery[part].double() - middle
-            parts.append(torch.addmm(images.square().sum(dim=1) / 2, centred, images.T, alpha=-1))
-        return torch.cat(parts, dim=1)
-
-    def nearest_kinds(self, products: Tensor) -> tuple[Tensor, int]:
-        """The kinds (c, width) that may be among the nearest, and how many that is: behind them comes a gap that no
-        rounding error closes."""
-        total = products.shape[1]
-        doubt = self.tiles.doubt_in(torch.float64)
+    def nearest_kinds(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The kinds (r, width) that may be among the nearest, half their squared distances, and what these may be wrong
+        by (r, 1): behind the last comes a gap that no rounding error closes."""
+        halves = self.half_squares(rows)
+        total = halves.shape[1]
         width = min(self.length + SPARE, total)
         while True:
-            values, near = products.topk(width, dim=1, largest=False)
-            if width == total or bool((values[:, -1] - values[:, self.length - 1] > doubt).all()):
-                return near, width
+            values, near = halves.topk(width, dim=1, largest=False)
+            doubt = self.tiles.doubt(rows, -values[:, -1], halves.dtype)
+            if width == total or bool((values[:, -1:] - values[:, self.length - 1, None] > doubt).all()):
+                return values, near, doubt
             width = min(4 * width, total)
+
+    def half_squares(self, rows: Tensor) -> Tensor:
+        """Half the squared distances (r, u) of these queries and the different images."""
+        middle = self.tiles.middle.double()
+        centred = self.tiles.queries[rows].double() - middle
+        rest = centred.square().sum(dim=1, keepdim=True) / 2
+        parts = []
+        for part in self.kinds.first.split(max(1, BLOCK // len(middle))):
+            images = self.tiles.gallery[part].double() - middle
+            parts.append(torch.addmm(images.square().sum(dim=1) / 2, centred, images.T, alpha=-1) + rest)
+        return torch.cat(parts, dim=1)
+
+    def members_of(self, kinds: Tensor) -> Tensor:
+        """The first `length` images (r, length) of these kinds (r, width), one kind after the other."""
+        ends = self.kinds.sizes[kinds].cumsum(dim=1)
+        places = torch.arange(self.length, device=kinds.device).expand(len(kinds), -1).contiguous()
+        number = torch.searchsorted(ends, places, right=True)
+        kind = kinds.gather(1, number)
+        offset = places - (ends.gather(1, number) - self.kinds.sizes[kind])
+        return self.kinds.members[self.kinds.begin[kind] + offset]
 
     def rank_candidates(self, queries: Tensor, kinds: Tensor) -> Tensor:
         """The `length` nearest images of queries (c, d), all of which are of these kinds (c, width)."""
