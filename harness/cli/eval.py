@@ -11,7 +11,7 @@ import typer
 from harness import config
 from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
 from harness.evaluation.recipes import recipe_of
-from harness.spec import Result, UserError
+from harness.spec import Result, UserError, metric_order
 from harness.store import Store
 
 
@@ -45,7 +45,8 @@ def evaluate_again(
 
             measured = ensembles.measure_again(result, nmi_recipe.value, storage_of(storage, store))
             store.put(measured, replace=True)
-        metrics = "  ".join(f"{name} {100 * value:.2f}" for name, value in measured.metrics.items())
+        names = sorted(measured.metrics, key=metric_order)
+        metrics = "  ".join(f"{name} {100 * measured.metrics[name]:.2f}" for name in names)
         print(f"{measured.id}  {result.trial.name}  {metrics}")
         print(f"NMI: {measured.conventions['NMI']}")
 

@@ -143,6 +143,7 @@ class Run:
             weights_file=asked.weights_file,
             validate=asked.scheduler != "none" and not final(trial) and trial.loss != BASELINE,
             curves=self.draws_curves(trial),
+            nmi=self.purpose(trial) != "search" or asked.protocol.select == "NMI",
         )
 
     def purpose(self, trial: Trial) -> str:
