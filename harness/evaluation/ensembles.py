@@ -28,12 +28,14 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
     seconds = round(time.perf_counter() - begun, 3)
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
+    collapsed = {name: text for member in members for name, text in member.conventions.items() if name == "collapsed"}
+    conventions = {**first.conventions, **collapsed}
     return Result(
         trial=first.trial,
         title=first.title,
         cite=first.cite,
         metrics={name: sum(row[name] for row in metrics) / len(metrics) for name in metrics[0]},
-        conventions={**first.conventions, "NMI": str(LLOYD), "ensemble": how},
+        conventions={**conventions, "NMI": str(LLOYD), "ensemble": how},
         curve=(),
         seconds={"evaluate": seconds, "total": seconds},
         parameters=size * first.parameters,
