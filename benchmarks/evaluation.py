@@ -1,11 +1,12 @@
 """Evaluation at the scale of Stanford Online Products, against every peer, in one run: ratios, and each one's memory.
 
-    python benchmarks/evaluation.py --scale 0.25     # a quarter of the points and classes: minutes
-    python benchmarks/evaluation.py                  # 60,502 points, 11,316 classes, 512-d; scikit-learn takes long
-    python benchmarks/evaluation.py --skip sklearn
+    python benchmarks/evaluation.py --fraction 0.1   # a tenth of the points and classes: minutes
+    python benchmarks/evaluation.py                  # 60,502 points, 11,316 classes, 512-d; scikit-learn takes hours
+    python benchmarks/evaluation.py --skip sklearn,seeds
 
-Each measurement has a process of its own, so that its peak memory is its own; embeddings are generated (unit length,
-classes overlap). Needs pip install faiss-cpu and pytorch-metric-learning. Run it alone.
+Each measurement has a process of its own, so that its peak memory is its own. Embeddings are generated (unit length,
+classes overlap), except those of the emoji, which are the untrained network's. Needs faiss-cpu and
+pytorch-metric-learning. Run it alone.
 """
 
 import argparse
@@ -15,10 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 POINTS, CLASSES, DIM = 60_502, 11_316, 512
 KS = (1, 10, 100)
+SEEDS = 5
+CUB = (5_924, 100, 512)  # images, classes, dimensions
 
 
 def generate(points: int, classes: int, dim: int = DIM) -> tuple[Any, Any]:
@@ -30,6 +34,51 @@ def generate(points: int, classes: int, dim: int = DIM) -> tuple[Any, Any]:
     centres = torch.nn.functional.normalize(torch.randn(classes, dim, generator=generator), dim=1)
     noise = torch.randn(points, dim, generator=generator) * (2.2 / dim**0.5)
     return torch.nn.functional.normalize(centres[labels] + noise, dim=1), labels
+
+
+def emoji() -> tuple[Any, Any]:
+    """The test images of the embedded dataset as the untrained network embeds them."""
+    from harness import config, plan
+    from harness.data import listing, loading
+    from harness.data.folds import fold
+    from harness.spec import Experiment, Job, finish
+    from harness.training.measuring import embed_images
+    from harness.training.setup import set_up
+
+    dataset = listing.identify(config.dataset("emoji"), Path())
+    _, untrained = plan.baselines(Experiment(dataset, config.protocol("quick"), ()))
+    images = loading.embedded(dataset)
+    setup, _ = set_up(Job(untrained, dataset, ""), images, fold(images, dataset, "test"))
+    return finish(embed_images(setup, setup.fold.test)).clone(), setup.fold.test_labels
+
+
+def collapse(x: Any, kind: str) -> Any:
+    """Embeddings as a network gives them that has collapsed: to one point and what float32 leaves of the differences,
+    to very one point, to 0 for every other image, or all but a few outliers."""
+    import torch
+
+    n = len(x)
+    last_bits = torch.nn.functional.normalize(x[:1] + 1e-6 * x, dim=1)
+    if kind == "near one point":
+        return last_bits
+    if kind == "one point":
+        return x[:1].expand(n, -1).contiguous()
+    if kind == "every other at 0":
+        return x * (torch.arange(n) % 2)[:, None]
+    outlier = torch.arange(n) % 20 == 0
+    return torch.where(outlier[:, None], x, last_bits)
+
+
+COLLAPSES = ("near one point", "one point", "every other at 0", "outliers")
+
+
+def collapsed(kind: str) -> Callable[[Any, Any], dict[str, float]]:
+    def run(x: Any, y: Any) -> dict[str, float]:
+        from harness.evaluation import metrics
+
+        return metrics.retrieval(collapse(x, kind), y, KS)
+
+    return run
 
 
 def product(x: Any, y: Any) -> dict[str, float]:
@@ -61,6 +110,8 @@ def pml(x: Any, y: Any) -> dict[str, float]:
 
 
 def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
+    """One clustering."""
+
     def run(x: Any, y: Any) -> dict[str, float]:
         from harness.evaluation.clustering import kmeans
         from harness.evaluation.recipes import RECIPES
@@ -70,36 +121,19 @@ def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
     return run
 
 
-def faiss_kmeans(x: Any, y: Any) -> dict[str, float]:
-    import faiss
-    import torch
+def seeds(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
+    """Clusterings with several seeds: means, and the range of NMI."""
 
-    found = faiss.Kmeans(x.shape[1], len(y.unique()), niter=20, seed=0, min_points_per_centroid=1)
-    found.train(x.numpy())
-    got = quality(x, y, torch.from_numpy(found.index.search(x.numpy(), 1)[1][:, 0]))
-    return {**got, "iterations": len(found.obj)}  # it stops where nothing changes
+    def run(x: Any, y: Any) -> dict[str, float]:
+        from harness.evaluation.clustering import kmeans
+        from harness.evaluation.recipes import RECIPES
 
+        found = [quality(x, y, kmeans(x, len(y.unique()), seed, RECIPES[recipe])) for seed in range(SEEDS)]
+        means = {name: sum(one[name] for one in found) / SEEDS for name in ("inertia", "NMI")}
+        values = [one["NMI"] for one in found]
+        return {**means, "lowest": min(values), "highest": max(values)}
 
-def curve(x: Any, y: Any) -> dict[str, float]:
-    """Seconds and inertia of ours after its start and after each whole sweep, the short ones before it included."""
-    import torch
-
-    from harness.evaluation import clustering
-    from harness.evaluation.recipes import OURS
-
-    k, generator = len(y.unique()), torch.Generator().manual_seed(0)
-    begun = time.perf_counter()
-    labels = clustering.start(x, k, OURS.rounds, generator)
-    spent, found = time.perf_counter() - begun, {}
-    going = clustering.hartigan(x, labels, k, OURS.sweeps, generator)
-    for sweeps in range(OURS.sweeps):
-        got = quality(x, y, labels)
-        found |= {f"{sweeps} seconds": spent, f"{sweeps} inertia": got["inertia"], f"{sweeps} NMI": got["NMI"]}
-        begun = time.perf_counter()
-        if next(going, None) is None:
-            break
-        spent += time.perf_counter() - begun
-    return found
+    return run
 
 
 def quality(x: Any, y: Any, labels: Any) -> dict[str, float]:
@@ -130,10 +164,9 @@ TASKS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "retrieval": retrieval,
     "pml": pml,
     "wide": wide,
-    "kmeans ours": clusters("ours"),
-    "kmeans faiss": faiss_kmeans,
-    "kmeans sklearn": clusters("sklearn"),
-    "curve": curve,
+    **{f"collapsed {kind}": collapsed(kind) for kind in COLLAPSES},
+    **{f"kmeans {recipe}": clusters(recipe) for recipe in ("lloyd", "hartigan", "faiss", "sklearn")},
+    **{f"seeds {recipe}": seeds(recipe) for recipe in ("lloyd", "sklearn", "faiss")},
 }
 
 
@@ -143,12 +176,11 @@ def peak() -> int:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 
-def measure(task: str, points: int, classes: int, dim: int) -> None:
-    """In the child: seconds, growth of memory, and what came out."""
-    x, y = generate(points, classes, dim)
-    small = TASKS[task] if task not in ("wide",) else None
-    if small is not None:
-        small(x[:2000], y[:2000] % 100)  # imports and threads are not what is measured
+def measure(task: str, data: str) -> None:
+    """In the child: seconds, growth of memory, and what came out. `data`: emoji, or points, classes and dimensions."""
+    x, y = emoji() if data == "emoji" else generate(*map(int, data.split(",")))
+    if task != "wide":
+        TASKS[task](x[:2000], y[:2000] % 100)  # imports and threads are not what is measured
     with open("/proc/self/clear_refs", "w") as refs:
         refs.write("5")
     before = peak()
@@ -158,8 +190,10 @@ def measure(task: str, points: int, classes: int, dim: int) -> None:
     print(json.dumps({"seconds": seconds, "memory": peak() - before, "total": peak(), "found": found}))
 
 
-def run(task: str, points: int, classes: int, dim: int = DIM) -> dict[str, Any]:
-    command = [sys.executable, os.path.abspath(__file__), "--task", task, "--size", f"{points},{classes},{dim}"]
+def run(task: str, points: int = 0, classes: int = 0, dim: int = DIM) -> dict[str, Any]:
+    """Without points: the emoji."""
+    data = f"{points},{classes},{dim}" if points else "emoji"
+    command = [sys.executable, os.path.abspath(__file__), "--task", task, "--data", data]
     out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode:
         return {"seconds": float("nan"), "memory": 0, "total": 0, "found": {}, "error": out.stderr.strip()[-300:]}
@@ -176,24 +210,34 @@ def show(name: str, got: dict[str, Any], extra: str = "") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of points and classes")
-    parser.add_argument("--skip", default="", help="pml, faiss, sklearn, wide, growth: comma-separated")
+    parser.add_argument("--fraction", type=float, default=1.0, help="of the numbers of points and classes")
+    parser.add_argument(
+        "--skip",
+        default="",
+        help="retrieval, pml, collapsed, kmeans, faiss, sklearn, seeds, growth, wide: comma-separated",
+    )
     parser.add_argument("--task", help=argparse.SUPPRESS)
-    parser.add_argument("--size", help=argparse.SUPPRESS)
+    parser.add_argument("--data", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.task:
-        measure(arguments.task, *map(int, arguments.size.split(",")))
+        measure(arguments.task, arguments.data)
         return
     skip = set(arguments.skip.split(","))
-    points, classes = round(POINTS * arguments.scale), round(CLASSES * arguments.scale)
-    compare_retrieval(points, classes, skip)
-    compare_kmeans(points, classes, skip)
+    points, classes = round(POINTS * arguments.fraction), round(CLASSES * arguments.fraction)
+    if "retrieval" not in skip:
+        compare_retrieval(points, classes, skip)
+    if "collapsed" not in skip:
+        compare_collapsed(points, classes)
+    if "kmeans" not in skip:
+        compare_kmeans(points, classes, skip)
+    if "seeds" not in skip:
+        compare_seeds(points, classes, skip)
     if "growth" not in skip:
         show_growth(points, classes)
     if "wide" not in skip:
-        n = round(1_000_000 * arguments.scale)
+        n = round(1_000_000 * arguments.fraction)
         got = run("wide", n, n // 100, 128)
-        print(f"\n4. 5,000 queries against {n - 5000:,} x 128")
+        print(f"\n6. 5,000 queries against {n - 5000:,} x 128")
         show("ours", got, f"the process: {got['total'] / 1e9:.2f} GB (aim: under 4)")
 
 
@@ -209,37 +253,54 @@ def compare_retrieval(points: int, classes: int, skip: set[str]) -> None:
         show("PML with faiss", theirs, aims)
 
 
+def compare_collapsed(points: int, classes: int) -> None:
+    print(f"\n2. The same of collapsed embeddings, {points:,} x {DIM}")
+    good = run("retrieval", points, classes)
+    show("good", good)
+    for kind in COLLAPSES:
+        bad = run(f"collapsed {kind}", points, classes)
+        show(kind, bad, f"{bad['seconds'] / good['seconds']:.1f}x the time of good ones (aim: at most 3)")
+
+
 def compare_kmeans(points: int, classes: int, skip: set[str]) -> None:
-    print(f"\n2. k-means with {classes:,} clusters")
-    ours = run("kmeans ours", points, classes)
-    show("ours", ours)
-    peers = {}
-    for peer, aim in (("faiss", 2), ("sklearn", 8)):
+    print(f"\n3. k-means with {classes:,} clusters of {points:,} x {DIM}, one seed")
+    ours = run("kmeans lloyd", points, classes)
+    show("lloyd", ours)
+    show("hartigan", run("kmeans hartigan", points, classes))
+    for peer in ("faiss", "sklearn"):
         if peer not in skip:
-            theirs = peers[peer] = run(f"kmeans {peer}", points, classes)
-            ratio = theirs["seconds"] / ours["seconds"]
-            worse = ours["found"]["inertia"] / theirs["found"]["inertia"] - 1 if theirs["found"] else float("nan")
-            show(peer, theirs, f"{ratio:.1f}x our time (aim: {aim}); our inertia {worse:+.2%} (aim: at most +0.5%)")
-    steps = run("curve", points, classes)["found"]
-    print("  ours, sweep by sweep (a recipe stops where it likes; `ours` goes on while a sweep pays):")
-    for sweep in range(len(steps) // 3):
-        spent, inertia = steps[f"{sweep} seconds"], steps[f"{sweep} inertia"]
-        beside = "".join(
-            f"  {peer}: {theirs['seconds'] / spent:4.1f}x the time, our inertia "
-            f"{inertia / theirs['found']['inertia'] - 1:+.2%}"
-            for peer, theirs in peers.items()
-            if theirs["found"]
-        )
-        print(
-            f"    {sweep:2} whole sweeps {spent:8.1f} s  inertia {inertia:.1f}  NMI {steps[f'{sweep} NMI']:.4f}{beside}"
-        )
+            theirs = run(f"kmeans {peer}", points, classes)
+            show(peer, theirs, beside(ours, theirs) + (" (aim: 3)" if peer == "sklearn" else ""))
+
+
+def beside(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    if not ours["found"] or not theirs["found"]:
+        return ""
+    inertia = ours["found"]["inertia"] / theirs["found"]["inertia"] - 1
+    return f"inertia of lloyd {inertia:+.2%}; {theirs['seconds'] / ours['seconds']:.2f}x the time of lloyd"
+
+
+def compare_seeds(points: int, classes: int, skip: set[str]) -> None:
+    print(f"\n4. k-means, means of {SEEDS} seeds (aim: inertia within 0.5 % of scikit-learn's, NMI within its range)")
+    for title, shape in (
+        ("emoji, untrained network", ()),
+        ("in the shape of CUB", CUB),
+        ("in the shape of Stanford Online Products", (points, classes)),
+    ):
+        print(f"  {title} {' x '.join(f'{size:,}' for size in shape)}")
+        ours = run("seeds lloyd", *shape)
+        show("lloyd", ours)
+        for peer in ("sklearn", "faiss"):
+            if peer not in skip:
+                theirs = run(f"seeds {peer}", *shape)
+                show(peer, theirs, beside(ours, theirs))
 
 
 def show_growth(points: int, classes: int) -> None:
-    print("\n3. How cost grows")
+    print("\n5. How cost grows")
     for factor in (1, 2, 4):
         n, k = round(points * factor / 4), round(classes * factor / 4)
-        found, grouped = run("retrieval", n, k), run("kmeans ours", n, k)
+        found, grouped = run("retrieval", n, k), run("kmeans lloyd", n, k)
         print(f"  {factor}x: {n:,} points  retrieval {found['seconds']:.1f} s  k-means {grouped['seconds']:.1f} s")
 
 

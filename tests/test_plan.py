@@ -133,6 +133,14 @@ def test_baselines_are_one_pixel_trial_and_one_untrained_network() -> None:
     assert (network.loss, network.backbone, network.epochs) == ("none", "tf_efficientnet_lite0", 0)
 
 
+def test_raw_pixels_are_of_another_version_above_20000_test_images() -> None:
+    usual = experiment()
+    for images, version in ((20_000, 1), (20_001, 2)):
+        dataset = dataclasses.replace(usual.dataset, test_images=images)
+        pixels, network = plan.baselines(dataclasses.replace(usual, dataset=dataset))
+        assert (pixels.loss_version, network.loss_version) == (version, 1)
+
+
 def test_an_untrained_network_with_a_random_part_is_measured_for_each_seed() -> None:
     for settings in ({"dim": 32}, {"weights": "none"}):
         assert [t.seed for t in plan.baselines(experiment(seeds=3, settings=settings))] == [0, 0, 1, 2]

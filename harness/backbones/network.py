@@ -12,7 +12,7 @@ from harness.backbones import packaged, weights
 from harness.spec import Trial, UserError
 
 PIXELS = "pixels"  # the raw-pixel baseline
-PIXELS_SIDE = 32  # small enough for any dataset
+PIXELS_SIDES = {1: 32, 2: 16}  # by version of the baseline
 
 
 class Embedder(nn.Module):
@@ -64,13 +64,17 @@ class Embedder(nn.Module):
 class Pixels(nn.Module):
     """The image as the networks see it, shrunk, as its own embedding: what a loss has to beat."""
 
-    distance = "Euclidean on raw pixels"
-    dim = 3 * PIXELS_SIDE**2
     weights_sha256 = None
 
+    def __init__(self, version: int = 1):
+        super().__init__()
+        self.side = PIXELS_SIDES[version]
+        self.dim = 3 * self.side**2
+        self.distance = "Euclidean on raw pixels" + (f", {self.side} px" if version > 1 else "")
+
     def forward(self, images: Tensor) -> Tensor:
-        if images.shape[-1] != PIXELS_SIDE:
-            images = F.interpolate(images, size=(PIXELS_SIDE, PIXELS_SIDE), mode="bilinear", antialias=True)
+        if images.shape[-1] != self.side:
+            images = F.interpolate(images, size=(self.side, self.side), mode="bilinear", antialias=True)
         return images.flatten(1)
 
     def embed(self, images: Tensor) -> Tensor:
@@ -89,7 +93,7 @@ def create(trial: Trial, weights_file: str = "", *, pretrained: bool = True) -> 
     """The network of a trial. Its pretrained weights are loaded unless `pretrained` is false, for a caller that loads
     others. Parameters that are not loaded are drawn from torch's global generator."""
     if trial.backbone == PIXELS:
-        return Pixels()
+        return Pixels(int(trial.loss_version))
     check(trial.backbone, trial.weights)
     described = timm.get_pretrained_cfg(trial.backbone)
     options: dict[str, Any] = {"img_size": trial.crop} if described is not None and described.fixed_input_size else {}

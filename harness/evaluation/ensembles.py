@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.evaluation.metrics import measure
-from harness.evaluation.recipes import KMEANS_SEED, OURS, RECIPES
-from harness.spec import Result, UserError
+from harness.evaluation.recipes import LLOYD, RECIPES
+from harness.spec import Result, UserError, finish
 from harness.storage import Storage
 
 
@@ -24,16 +24,18 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
     stored = [load(member, storage) for member in members]
     labels, queries = stored[0]["labels"], stored[0].get("queries")
     subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
-    metrics = [measure(join(subset), labels, ks, KMEANS_SEED, queries) for subset in subsets]
+    metrics = [finish(measure(join(subset), labels, ks, queries)) for subset in subsets]
     seconds = round(time.perf_counter() - begun, 3)
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
+    collapsed = {name: text for member in members for name, text in member.conventions.items() if name == "collapsed"}
+    conventions = {**first.conventions, **collapsed}
     return Result(
         trial=first.trial,
         title=first.title,
         cite=first.cite,
         metrics={name: sum(row[name] for row in metrics) / len(metrics) for name in metrics[0]},
-        conventions={**first.conventions, "NMI": f"{OURS}, seed {KMEANS_SEED}", "ensemble": how},
+        conventions={**conventions, "NMI": str(LLOYD), "ensemble": how},
         curve=(),
         seconds={"evaluate": seconds, "total": seconds},
         parameters=size * first.parameters,
@@ -52,12 +54,12 @@ def measure_again(result: Result, recipe: str, storage: Storage) -> Result:
     stored = load(result, storage)
     ks = tuple(int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@"))
     how = RECIPES[recipe]
-    metrics = measure(stored["embeddings"], stored["labels"], ks, KMEANS_SEED, stored.get("queries"), how)
+    metrics = finish(measure(stored["embeddings"], stored["labels"], ks, stored.get("queries"), how))
     seconds = round(time.perf_counter() - begun, 3)
     return replace(
         result,
         metrics=metrics,
-        conventions={**result.conventions, "NMI": f"{how}, seed {KMEANS_SEED}"},
+        conventions={**result.conventions, "NMI": str(how)},
         curve=(),
         seconds={"evaluate": seconds, "total": seconds},
         artifacts={},

@@ -5,17 +5,20 @@ device or threads. Hardly anything is computed in float64: float32 matrix produc
 a correct and a wrong neighbour are closer to each other than a product's rounding error. Only those are ranked again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from harness.evaluation.clustering import nmi
-from harness.evaluation.neighbours import Tiles, rank, rank_all
-from harness.evaluation.recipes import OURS, Recipe
+from harness.evaluation.clustering import cluster, mutual_information
+from harness.evaluation.neighbours import Tiles, rank
+from harness.evaluation.recipes import KMEANS_SEED, LLOYD, Recipe
+from harness.evaluation.step import Step
+from harness.evaluation.ties import SPARE, TieBreaker
+from harness.spec import finish
 
-SPARE = 8  # neighbours ranked beyond those that count, so that a near tie at the edge is seen whole
+COLLAPSED = 0.999  # mean cosine of two images above which an embedding tells nothing apart
 
 
 @dataclass(frozen=True)
@@ -68,24 +71,33 @@ def measure(
     embeddings: Tensor,
     labels: Tensor,
     ks: Sequence[int],
-    seed: int,
     queries: Tensor | None = None,
-    recipe: Recipe = OURS,
-) -> dict[str, float]:
-    """Every metric: R@K for each K, MAP@R, RP, NMI. `queries` (n,) bool, where queries and gallery are apart; NMI is of
-    all images."""
-    metrics = retrieval(embeddings, labels, ks, queries)
-    metrics["NMI"] = nmi(embeddings, labels, seed, recipe)
+    recipe: Recipe | None = LLOYD,
+    seed: int = KMEANS_SEED,
+) -> Generator[Step, None, dict[str, float]]:
+    """Every metric: R@K for each K, MAP@R, RP and, if there is a recipe for it, NMI. `queries` (n,) bool, where queries
+    and gallery are apart; NMI is of all images."""
+    metrics = summarise((yield from score(embeddings, labels, ks, queries)), ks)
+    if recipe is not None:
+        clusters = yield from cluster(embeddings, len(labels.unique()), seed, recipe)
+        metrics["NMI"] = mutual_information(labels, clusters)
     return metrics
 
 
 def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> dict[str, float]:
     """Every retrieval metric: R@K for each K, MAP@R, RP."""
-    return summarise(per_query(embeddings, labels, ks, queries), ks)
+    return finish(measure(embeddings, labels, ks, queries, recipe=None))
 
 
 def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> Scores:
     """How each query did, from one pass over the neighbours; deep enough for Recall@K at each K."""
+    return finish(score(embeddings, labels, ks, queries))
+
+
+def score(
+    embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None
+) -> Generator[Step, None, Scores]:
+    """The same, step by step."""
     task = Task.of(embeddings, labels, queries)
     for k in ks:
         if not 1 <= k <= task.candidates:
@@ -98,6 +110,7 @@ def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Te
     precision = torch.zeros(len(R), dtype=torch.float64, device=R.device)
     average = torch.zeros_like(precision)
     ranks = torch.arange(1, depth + 1, device=R.device)
+    done = 0
     for rows, correct in rankings(task, depth):
         first[rows] = torch.where(correct, ranks, depth + 1).amin(dim=1)
         counted = correct & (ranks <= R[rows, None])
@@ -105,6 +118,8 @@ def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Te
         R_rows = R[rows].clamp_min(1)
         precision[rows] = hits[:, -1].double() / R_rows
         average[rows] = (counted * hits.double() / ranks).sum(dim=1) / R_rows
+        done += len(rows)
+        yield Step("rank", done, len(R))
     return Scores(task.query_classes, first, R, precision, average, depth)
 
 
@@ -134,6 +149,14 @@ def mean(values: Tensor) -> float:
     return values.mean().item() if len(values) else 0.0
 
 
+def mean_cosine(embeddings: Tensor) -> float:
+    """Of any two images: |mean|^2 where embeddings are of unit length, and the same share of their squares where they
+    are not. 1 for a network that maps all images to 0."""
+    middle = embeddings.double().mean(dim=0)
+    squares = sum(float(part.double().square().sum()) for part in embeddings.split(2**12)) / len(embeddings)
+    return float(middle.square().sum()) / squares if squares else 1.0
+
+
 def check(embeddings: Tensor, labels: Tensor) -> None:
     """A ValueError or FloatingPointError for embeddings that have no metrics."""
     if len(embeddings) != len(labels):
@@ -154,23 +177,23 @@ def rankings(task: Task, depth: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Chunks of queries (their rows), and which of their `depth` nearest are correct, nearest first."""
     width = min(depth + SPARE, task.candidates)
     tiles = Tiles.of(task.queries, task.gallery, mutual=task.mutual)
+    breaker = TieBreaker(tiles, depth)
     for rows, values, neighbours in tiles.nearest(width):
         values, order = values.sort(dim=1, descending=True)
         neighbours = neighbours.gather(1, order).long()
         correct = task.correct(rows, neighbours)
-        near = values[:, :-1] - values[:, 1:] <= tiles.doubt
+        doubt = tiles.doubt(rows, values[:, -1], values.dtype)
+        near = values[:, :-1] - values[:, 1:] <= doubt
         # a near tie at the edge may go on behind it
         near[:, depth - 1 :] = near[:, depth - 1 :].cumprod(dim=1)
         unclear = (near & (correct[:, :-1] != correct[:, 1:])).any(dim=1)
         # and beyond the neighbours that were ranked
         endless = torch.zeros_like(unclear)
         if width < task.candidates:
-            endless = values[:, depth - 1] - values[:, -1] <= tiles.doubt
+            endless = values[:, depth - 1] - values[:, -1] <= doubt[:, 0]
         for some in (unclear & ~endless).nonzero().flatten().split(8):
             ranked = rank(task.queries[rows[some]], task.gallery, neighbours[some])[:, :depth]
             correct[some, :depth] = task.correct(rows[some], ranked)
-        for row in endless.nonzero().flatten().tolist():
-            query = int(rows[row])
-            ranked = rank_all(task.queries[query], task.gallery, query if task.mutual else None)[:depth]
-            correct[row, :depth] = task.gallery_classes[ranked] == task.query_classes[query]
+        if endless.any():
+            correct[endless, :depth] = task.correct(rows[endless], breaker.rank(rows[endless]))
         yield rows, correct[:, :depth]

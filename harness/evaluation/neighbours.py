@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,44 +28,42 @@ GROUP = 16  # entries per maximum
 class Tiles:
     """Blocks of -|q - g|^2 / 2, larger for nearer images, of queries q (n, d) and a gallery g (m, d).
 
-    Computed around the mean c of the gallery, as (q - c).g - |g - c|^2 / 2 - (|q - c|^2 / 2 + (q - c).c): where a
-    network maps all images to nearly the same point, these products are small, and so is their rounding error.
+    Computed around the middle c of the gallery, as (q - c).(g - c) - |g - c|^2 / 2 - |q - c|^2 / 2: where a network
+    maps all images to nearly the same point, these products are small, and so is their rounding error.
     """
 
     queries: Tensor
     gallery: Tensor
     middle: Tensor
     half: Tensor  # (m,) |g - c|^2 / 2
-    rest: Tensor  # (n,) |q - c|^2 / 2 + (q - c).c
+    rest: Tensor  # (n,) |q - c|^2 / 2
     side: int  # queries and gallery images per tile
     mutual: bool  # the gallery is the queries, and no query is compared with itself
 
     @classmethod
     def of(cls, queries: Tensor, gallery: Tensor, *, mutual: bool) -> "Tiles":
-        middle = gallery.mean(dim=0)
-        half = torch.cat([(part - middle).square().sum(dim=1) / 2 for part in gallery.split(2**12)])
-        rest = torch.cat(
-            [(part - middle).square().sum(dim=1) / 2 + (part - middle) @ middle for part in queries.split(2**12)]
+        middle = middle_of(gallery)
+        half, rest = (
+            torch.cat([(part - middle).square().sum(dim=1) / 2 for part in whole.split(2**12)])
+            for whole in (gallery, queries)
         )
         return cls(queries, gallery, middle, half, rest, side(gallery), mutual)
 
-    @cached_property
-    def doubt(self) -> float:
-        """Several times the rounding error of the difference of two entries of a row. Entries that are closer may be in
-        the wrong order."""
-        reach = max(
-            float(torch.linalg.vector_norm(part - self.middle, dim=1).max())
-            for whole in (self.queries, self.gallery)
-            for part in whole.split(2**12)
-        )
-        longest = max(float(torch.linalg.vector_norm(part, dim=1).max()) for part in (self.queries, self.gallery))
-        dim, eps = self.gallery.shape[1], torch.finfo(self.gallery.dtype).eps
-        return 2 * reach * longest * math.sqrt(dim) * eps
+    def doubt(self, rows: Tensor, farthest: Tensor, dtype: torch.dtype) -> Tensor:
+        """Several times the rounding error (r, 1) of the difference of two entries of these queries: of the products,
+        and of the numbers of which the middle is subtracted. Entries that are closer may be in the wrong order.
+        `farthest` (r,) is the smallest entry that matters to a query: images that are farther from the middle than
+        both distances together do not matter."""
+        reach = (2 * self.rest[rows]).sqrt() + (-2 * farthest).clamp_min(0).sqrt()
+        reach = reach.clamp_max(math.sqrt(2 * max(float(self.half.max()), float(self.rest.max()))))
+        limits = torch.finfo(dtype)
+        return (reach.square() * (2 * math.sqrt(self.gallery.shape[1]) + 8) * limits.eps + limits.tiny)[:, None]
 
     def tile(self, centred: Tensor, begin: int) -> Tensor:
         """Entries of `centred` queries (q - c) and the gallery images from `begin` on, without the part that all of a
         row share (`rest`). Columns of -inf fill up the last group."""
-        part, bias = self.gallery[begin : begin + self.side], -self.half[begin : begin + self.side]
+        part = self.gallery[begin : begin + self.side] - self.middle
+        bias = -self.half[begin : begin + self.side]
         if missing := -len(part) % GROUP:
             part, bias = pad(part, (0, 0, 0, missing)), pad(bias, (0, missing), value=-math.inf)
         return torch.addmm(bias, centred, part.T)
@@ -101,6 +98,15 @@ class Tiles:
                     offer(tile, rest, mine, begin, best[other], first)
             mine.settle()
             yield rows, mine.values, mine.columns
+
+
+def middle_of(gallery: Tensor) -> Tensor:
+    """The mean of the half that lies together most closely: in the middle of most images, wherever the others are."""
+    middle = gallery.mean(dim=0)
+    for _ in range(3):
+        squares = torch.cat([(part - middle).square().sum(dim=1) for part in gallery.split(2**12)])
+        middle = gallery[squares <= squares.median()].mean(dim=0)
+    return middle
 
 
 def side(embeddings: Tensor) -> int:

@@ -93,6 +93,7 @@ class Run:
             weights_file=experiment.weights_file,
             validate=account.is_watched(trial),
             curves=account.draws_curves(trial),
+            nmi=account.purpose(trial) != "search" or experiment.protocol.select == "NMI",
         )
 
     def discard_weights(self, results: list[Result]) -> None:

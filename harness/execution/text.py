@@ -16,6 +16,10 @@ def position(progress: Progress) -> str:
         return f"preparing images  {progress.step}/{progress.steps}  {speed}"
     if progress.stage == "evaluate":
         return f"evaluating  {speed}"
+    if progress.stage == "rank":
+        return f"ranking  {progress.step}/{progress.steps} queries"
+    if progress.stage == "cluster":
+        return f"clustering for NMI  start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"
     stage = "" if progress.stage == "train" else f"{progress.stage} "
     return f"{stage}epoch {progress.epoch}/{progress.epochs}  loss {progress.loss:.3f}  {speed}"
 

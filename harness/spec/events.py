@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 class Progress:
     """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
 
-    stage: str  # "images" | "pretrain" | "train" | "evaluate"
+    stage: str  # "images" | "pretrain" | "train" | "evaluate" | "rank" | "cluster"
     epoch: int
     epochs: int
     step: int
@@ -49,6 +49,7 @@ class Job:
     origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials
     curves: bool = False  # of a final run: evaluate after each epoch, for the record alone
+    nmi: bool = True  # measure NMI: k-means may take longer than all other metrics
     data_root: str = ""  # where the dataset's folder is looked for
     skip_bad_images: bool = False
     weights_file: str = ""  # the file that weights=file:HASH names

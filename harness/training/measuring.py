@@ -3,19 +3,24 @@
 import math
 import time
 from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from harness.data import transforms
 from harness.evaluation import metrics
-from harness.evaluation.recipes import KMEANS_SEED
+from harness.evaluation.recipes import LLOYD
+from harness.evaluation.step import Step
 from harness.spec import Job, Progress
 from harness.training.feeding import feed
 from harness.training.loop import Validate
 from harness.training.setup import Stage, TrialSetup, half_precision
 
 EMBED_BATCH = 256
+REPORT_SECONDS = 0.5  # between two reports of a computation whose steps may be short
+
+Value = TypeVar("Value")
 
 
 def validation(job: Job, setup: TrialSetup, stage: Stage) -> Validate | None:
@@ -23,34 +28,57 @@ def validation(job: Job, setup: TrialSetup, stage: Stage) -> Validate | None:
     if job.curves:
         return lambda: curve_metrics(setup)
     if job.validate or stage.best:
-        return lambda: measure(setup, job.dataset.recall_at)
+        return lambda: measure(setup, job.dataset.recall_at, nmi=job.validate and job.nmi)
     return None
 
 
-def measure(setup: TrialSetup, ks: tuple[int, ...]) -> Generator[Progress, None, dict[str, float]]:
-    """Every metric on the held-out classes."""
+def measure(setup: TrialSetup, ks: tuple[int, ...], *, nmi: bool) -> Generator[Progress, None, dict[str, float]]:
+    """Every metric on the held-out classes; NMI only if it is wanted, because k-means may take longer than the epoch
+    did."""
     embeddings = yield from embed_images(setup, setup.fold.test)
-    return score(setup, embeddings, ks)
+    return (yield from score(setup, embeddings, ks, nmi=nmi))
 
 
 def curve_metrics(setup: TrialSetup) -> Generator[Progress, None, dict[str, float]]:
     """One point of a curve: retrieval on the held-out classes as at the end, and retrieval of each training image among
-    the training images. No NMI: k-means may take longer than the epoch did."""
+    the training images. No NMI."""
     labels, queries = held_out(setup)
     train_labels = setup.fold.train_labels.to(setup.device)
     embeddings = yield from embed_images(setup, setup.fold.test)
-    on_held_out = metrics.retrieval(embeddings, labels, (1,), queries)
+    on_held_out = yield from report(metrics.measure(embeddings, labels, (1,), queries, recipe=None))
     embeddings = yield from embed_images(setup, setup.fold.train)
-    on_training = metrics.retrieval(embeddings, train_labels, (1,))
+    on_training = yield from report(metrics.measure(embeddings, train_labels, (1,), recipe=None))
     return on_held_out | {f"train {name}": value for name, value in on_training.items()}
 
 
-def score(setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
+def score(
+    setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...], *, nmi: bool
+) -> Generator[Progress, None, dict[str, float]]:
     """Every metric of the held-out images, given their embeddings."""
     labels, queries = held_out(setup)
     gallery = len(labels) - 1 if queries is None else int((~queries).sum())
     ks = tuple(k for k in ks if k <= gallery)  # a small dataset has fewer neighbours than the largest K
-    return metrics.measure(embeddings, labels, ks, KMEANS_SEED, queries)
+    steps = metrics.measure(embeddings, labels, ks, queries, LLOYD if nmi else None)
+    return (yield from report(steps))
+
+
+def report(steps: Generator[Step, None, Value]) -> Generator[Progress, None, Value]:
+    """The steps of a computation as Progress, now and then. Returns what the computation returns."""
+    begun = reported = time.perf_counter()
+    stage = ""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return end.value
+        now = time.perf_counter()
+        if step.stage != stage:
+            stage, begun = step.stage, now
+        elif now - reported < REPORT_SECONDS:
+            continue
+        reported = now
+        left = (now - begun) / step.done * (step.total - step.done) if step.stage == "rank" else 0.0
+        yield Progress(step.stage, step.part, step.parts, step.done, step.total, math.nan, 0.0, left)
 
 
 def held_out(setup: TrialSetup) -> tuple[Tensor, Tensor | None]:

@@ -14,8 +14,9 @@ from harness import provenance
 from harness.backbones import network
 from harness.data import loading
 from harness.data.folds import Images, fold
-from harness.evaluation.recipes import KMEANS_SEED, OURS
-from harness.spec import Event, Failure, Job, Progress, Result, has_curves, is_disk_full
+from harness.evaluation.metrics import COLLAPSED, mean_cosine
+from harness.evaluation.recipes import LLOYD
+from harness.spec import Event, Failure, Job, Metrics, Progress, Result, has_curves, is_disk_full
 from harness.storage import Storage, artifact
 from harness.storage import embeddings as embeddings_file
 from harness.storage import weights as weights_file
@@ -54,7 +55,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         curve, seconds = yield from train_stages(job, setup, loss, storage)
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
-    metrics = score(setup, embeddings, job.dataset.recall_at)
+    metrics = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi)
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
     artifacts = {}
@@ -65,13 +66,24 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         title=loss.title if loss is not None else BASELINES.get(trial.backbone, UNTRAINED),
         cite=loss.cite if loss is not None else "",
         metrics=metrics,
-        conventions={"NMI": f"{OURS}, seed {KMEANS_SEED}", "distance": setup.model.distance},
+        conventions=conventions(setup, embeddings, metrics),
         curve=tuple(curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(setup, loss),
         artifacts=artifacts,
         provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, len(images.skipped)),
     )
+
+
+def conventions(setup: TrialSetup, embeddings: Tensor, metrics: Metrics) -> dict[str, str]:
+    """How the metrics were computed; and that they say little, where the network has collapsed."""
+    stated = {"distance": setup.model.distance}
+    if "NMI" in metrics:
+        stated["NMI"] = str(LLOYD)
+    cosine = mean_cosine(embeddings)
+    if cosine > COLLAPSED and not setup.trial.is_pixels:
+        stated["collapsed"] = f"mean cosine of two images {cosine:.6f}"
+    return stated
 
 
 def events(job: Job) -> Iterator[Event]:

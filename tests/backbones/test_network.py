@@ -90,6 +90,17 @@ def test_embeddings_are_compared_at_unit_length_and_pixels_as_they_are(small: Pa
     assert pixels.distance == "Euclidean on raw pixels"
 
 
+def test_the_second_version_of_the_raw_pixels_is_half_as_wide(small: Path) -> None:
+    """Stripes of two pixels: each becomes one."""
+    images = torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(8).expand(2, 3, 32, 32)
+    pixels = network.Pixels(version=2)
+    found = pixels.embed(images).view(2, 3, 16, 16)
+    assert (found[:, :, :, 0] < 0.5).all()
+    assert (found[:, :, :, 1] > 0.5).all()
+    assert pixels.dim == 3 * 16 * 16
+    assert pixels.distance == "Euclidean on raw pixels, 16 px"
+
+
 def test_the_trunk_has_one_learning_rate_and_the_embedding_layer_another(small: Path) -> None:
     model = network.create(trial(dim=8))
     trunk, head = model.parameter_groups(0.1, 0.5)

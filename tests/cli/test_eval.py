@@ -1,10 +1,12 @@
 """`harness eval`: a stored run measured again, its record beside the run's own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.evaluation.recipes import HARTIGAN
 from tests.conftest import Harness
 
 RUN = ("run", "--losses", "triplet", "--dataset", "blobs")
@@ -18,8 +20,10 @@ def stored(small: Path, harness: Harness, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("recipe", ["ours", "faiss", "sklearn"])
+@pytest.mark.parametrize("recipe", ["hartigan", "faiss", "sklearn"])
 def test_a_run_is_measured_again_and_stored_beside_itself(stored: Path, harness: Harness, recipe: str) -> None:
+    if recipe == "faiss":
+        pytest.importorskip("faiss")
     before = stored.read_bytes()
     said = harness("eval", stored.stem[:8], "--nmi-recipe", recipe)
     assert said.code == 0
@@ -31,12 +35,41 @@ def test_a_run_is_measured_again_and_stored_beside_itself(stored: Path, harness:
     assert {k: v for k, v in new["metrics"].items() if k != "NMI"} == {
         k: v for k, v in old["metrics"].items() if k != "NMI"
     }
-    words = {"ours": "k-means++ start", "faiss": "random start, 20 iterations", "sklearn": "scikit-learn's KMeans"}
+    words = {"hartigan": "Hartigan's moves", "faiss": "faiss.Kmeans, random start", "sklearn": "scikit-learn's KMeans"}
     assert words[recipe] in new["conventions"]["NMI"]
     assert words[recipe] in said.out
-    if recipe == "ours":
-        assert new["metrics"]["NMI"] == old["metrics"]["NMI"]
-    assert harness("eval", stored.stem, "--nmi-recipe", recipe).out.split()[0] == other.stem  # the same record again
+    written = other.stat().st_mtime_ns
+    again = harness("eval", stored.stem, "--nmi-recipe", recipe)
+    assert again.out == said.out
+    assert other.stat().st_mtime_ns == written
+
+
+def test_a_run_that_is_by_the_recipe_already_is_not_measured_again(stored: Path, harness: Harness) -> None:
+    said = harness("eval", stored.stem)
+    assert said.out.startswith(stored.stem)
+    assert list(stored.parent.glob("*.json")) == [stored]
+
+
+def test_a_record_by_what_the_recipe_was_once_is_measured_anew(stored: Path, harness: Harness) -> None:
+    """Records by `sklearn` once had one start."""
+    harness("eval", stored.stem, "--nmi-recipe", "sklearn")
+    (other,) = [file for file in stored.parent.glob("*.json") if file != stored]
+    measured = json.loads(other.read_text())
+    once = {**measured["conventions"], "NMI": "scikit-learn's KMeans, 1 start, arithmetic mean, seed 0"}
+    other.write_text(json.dumps({**measured, "conventions": once, "metrics": {**measured["metrics"], "NMI": 0.125}}))
+    assert harness("eval", stored.stem, "--nmi-recipe", "sklearn").code == 0
+    assert json.loads(other.read_text())["conventions"] == measured["conventions"]
+    assert json.loads(other.read_text())["metrics"] == measured["metrics"]
+
+
+def test_a_record_by_the_name_ours_stays_readable(stored: Path, harness: Harness) -> None:
+    from harness.spec import Result
+
+    result = Result.from_json(json.loads(stored.read_text()))
+    named = replace(result, recipe="ours", members=(result.id,), conventions={"NMI": str(HARTIGAN)})
+    (stored.parent / f"{named.id}.json").write_text(json.dumps(named.to_json()))
+    assert "triplet (ours)" in harness("ls", "runs").out
+    assert harness("eval", stored.stem, "--nmi-recipe", "ours").code == 2
 
 
 def test_tables_show_one_recipe_at_a_time_and_the_run_is_not_repeated(stored: Path, harness: Harness) -> None:
@@ -52,7 +85,7 @@ def test_tables_show_one_recipe_at_a_time_and_the_run_is_not_repeated(stored: Pa
 
 
 def test_removing_the_run_removes_what_was_measured_of_it(stored: Path, harness: Harness) -> None:
-    harness("eval", stored.stem, "--nmi-recipe", "faiss")
+    harness("eval", stored.stem, "--nmi-recipe", "sklearn")
     assert harness("rm", stored.stem).code == 0
     assert not list(stored.parent.glob("*.json"))
 
@@ -67,7 +100,7 @@ def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, t
         (pixels, "the embeddings of"),
         ("123abc", "no result"),
     ):
-        said = harness("eval", id)
+        said = harness("eval", id, "--nmi-recipe", "sklearn")
         assert said.code == 2
         assert complaint in said.err
         assert said.err.count("\n") == 1

@@ -107,8 +107,8 @@ def script_scores(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """The held-out R@1 after each epoch is what the script says; the networks are real."""
     remaining = iter(scores)
 
-    def measure(*arguments: Any) -> Generator[Progress, None, dict[str, float]]:
-        metrics = yield from MEASURE(*arguments)
+    def measure(*arguments: Any, **options: Any) -> Generator[Progress, None, dict[str, float]]:
+        metrics = yield from MEASURE(*arguments, **options)
         return {**metrics, "R@1": next(remaining)}
 
     monkeypatch.setattr(measuring, "measure", measure)

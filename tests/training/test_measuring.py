@@ -1,6 +1,7 @@
 """What is measured after each epoch and at the end, and what it costs."""
 
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 from harness.data import transforms
 from harness.evaluation import metrics
+from harness.evaluation.step import Step
 from harness.training import measuring
 from tests.training.trials import run, run_until, set_up, trial
 
@@ -79,9 +81,9 @@ def test_the_training_seconds_leave_the_last_evaluation_out(
 ) -> None:
     clock, real = Clock(monkeypatch), metrics.measure
 
-    def slow(*arguments: Any) -> dict[str, float]:
+    def slow(*arguments: Any) -> Generator[Step, None, dict[str, float]]:
         clock.now += 1000
-        return real(*arguments)
+        return (yield from real(*arguments))
 
     monkeypatch.setattr(metrics, "measure", slow)
     seconds = run(trial(), tmp_path)[0].seconds
@@ -93,19 +95,19 @@ def test_the_training_seconds_leave_the_last_evaluation_out(
 def test_curves_take_no_training_time_and_no_k_means(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, retrieval, nmi, calls = Clock(monkeypatch), metrics.retrieval, metrics.nmi, []
+    clock, score, cluster, calls = Clock(monkeypatch), metrics.score, metrics.cluster, []
 
-    def slow_retrieval(*arguments: Any) -> dict[str, float]:
+    def slow_score(*arguments: Any) -> Generator[Step, None, metrics.Scores]:
         clock.now += 1000
         calls.append("retrieval")
-        return retrieval(*arguments)
+        return (yield from score(*arguments))
 
-    def counted_nmi(*arguments: Any) -> float:
+    def counted_cluster(*arguments: Any) -> Generator[Step, None, torch.Tensor]:
         calls.append("NMI")
-        return nmi(*arguments)
+        return (yield from cluster(*arguments))
 
-    monkeypatch.setattr(metrics, "retrieval", slow_retrieval)
-    monkeypatch.setattr(metrics, "nmi", counted_nmi)
+    monkeypatch.setattr(metrics, "score", slow_score)
+    monkeypatch.setattr(metrics, "cluster", counted_cluster)
     result, _ = run(trial(epochs=2), tmp_path, curves=True)
     assert 0 < result.seconds["train"] < 1
     assert calls == 4 * ["retrieval"] + ["retrieval", "NMI"]  # twice per epoch, and at the end

@@ -20,7 +20,7 @@ def test_pretraining_runs_once_and_is_shared_by_every_loss(small: Path, tmp_path
     stages = []
     for loss in ("group", "triplet", "normalized_softmax"):
         _, reports = run(trial(loss, pretrain_epochs=2), tmp_path)
-        stages.append({event.stage for event in reports})
+        stages.append({event.stage for event in reports} - {"rank", "cluster"})
     assert stages == [{"pretrain", "train", "evaluate"}, {"train", "evaluate"}, {"train", "evaluate"}]
     assert len(list((tmp_path / "pretrained").glob("*.safetensors"))) == 1
 

@@ -9,6 +9,8 @@ import torch
 
 import losses
 from harness import config, plan
+from harness.backbones import network
+from harness.evaluation.recipes import recipe_of
 from harness.execution import estimate
 from harness.execution.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, finish
@@ -41,7 +43,32 @@ def test_every_core_loss_trains_and_its_loss_falls(small: Path, tmp_path: Path, 
     assert set(result.metrics) == {"R@1", "R@2", "R@4", "R@8", "MAP@R", "RP", "NMI"}
     assert all(0 <= value <= 1 for value in result.metrics.values())
     assert result.title == losses.get(loss).title
-    assert result.conventions["NMI"].startswith("k-means++")
+    assert recipe_of(result.conventions) == "lloyd"
+    assert "collapsed" not in result.conventions
+
+
+def test_nmi_is_measured_only_where_it_is_wanted(small: Path, tmp_path: Path) -> None:
+    wanted, _ = run(trial(), tmp_path / "wanted")
+    unwanted, reports = run(trial(), tmp_path / "unwanted", nmi=False)
+    assert unwanted.metrics == {name: value for name, value in wanted.metrics.items() if name != "NMI"}
+    assert "NMI" not in unwanted.conventions
+    assert "cluster" not in {event.stage for event in reports}
+    validated, _ = run(trial(epochs=2), tmp_path / "validated", validate=True, nmi=False)
+    assert all("R@1" in row and "NMI" not in row for row in validated.curve)
+
+
+def test_a_record_says_that_its_network_has_collapsed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that maps all images to one point."""
+
+    def embed(self: network.Embedder, images: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(images), 4), 0.5)
+
+    monkeypatch.setattr(network.Embedder, "embed", embed)
+    result, _ = run(trial(), tmp_path)
+    assert result.conventions["collapsed"] == "mean cosine of two images 1.000000"
+    assert result.metrics["NMI"] == 0.0
 
 
 def test_training_beats_the_untrained_network(small: Path, tmp_path: Path) -> None:
@@ -51,17 +78,17 @@ def test_training_beats_the_untrained_network(small: Path, tmp_path: Path) -> No
 
 
 def test_baselines_train_nothing(small: Path, tmp_path: Path) -> None:
-    pixels, network = plan.baselines(Experiment(blobs(), config.protocol("tiny"), ()))
+    pixels, untrained = plan.baselines(Experiment(blobs(), config.protocol("tiny"), ()))
     for baseline, title, distance in (
         (pixels, "Raw pixels", "Euclidean on raw pixels"),
-        (network, "Untrained network", "Euclidean on unit-length embeddings"),
+        (untrained, "Untrained network", "Euclidean on unit-length embeddings"),
     ):
         result, reports = run(baseline, tmp_path)
         assert result.title == title
         assert result.curve == ()
         assert result.conventions["distance"] == distance
         assert result.artifacts == {}
-        assert {event.stage for event in reports} == {"evaluate"}
+        assert {event.stage for event in reports} == {"evaluate", "rank", "cluster"}
     assert run(pixels, tmp_path)[0].parameters == 0
 
 
@@ -70,7 +97,8 @@ def test_progress_reports_epoch_step_loss_and_speed(small: Path, tmp_path: Path)
     closing = [event for event in reports if event.stage == "train" and event.step == event.steps]
     assert [event.epoch for event in closing] == [1, 2]
     assert [event.loss for event in closing] == pytest.approx([row["loss"] for row in result.curve])
-    assert all(event.images_per_second > 0 and event.seconds_left >= 0 for event in reports)
+    assert all(event.seconds_left >= 0 for event in reports)
+    assert all(event.images_per_second > 0 for event in reports if event.stage not in ("rank", "cluster"))
 
 
 def test_the_curve_counts_the_images_each_epoch_saw(small: Path, tmp_path: Path) -> None:

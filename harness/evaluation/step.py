@@ -1,0 +1,12 @@
+"""How far a long computation has come."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    stage: str  # "rank" | "cluster"
+    done: int
+    total: int
+    part: int = 1  # of several that each count from 0 to their total
+    parts: int = 1
