@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harness.backbones import packaged, weights
+from harness.spec import PIXELS as PIXELS
 from harness.spec import Trial, UserError
 
-PIXELS = "pixels"  # the raw-pixel baseline
 PIXELS_SIDE = 32  # small enough for any dataset
 
 
