@@ -135,7 +135,7 @@ def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def baselines(experiment: Experiment) -> list[Trial]:
-    """Raw pixels once; the untrained network once, or for each seed where a part of it is random."""
+    """Raw pixels once; the untrained network once, or once per seed if a part of it is random."""
     first = experiment.settings.get("seed", DEFAULTS["seed"])
     network = [_baseline(experiment, seed=first + number) for number in range(experiment.seeds)]
     random_part = network[0].dim is not None or network[0].weights == "none"

@@ -94,6 +94,14 @@ def cluster() -> Iterator["RayCluster"]:
     started.shutdown()
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An image cache of the test's own, and no data root but the one that it names."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HARNESS_DATA", raising=False)
+    return tmp_path / "cache"
+
+
 def blobs(classes: int = 20, samples: int = 6, size: int = 16) -> np.ndarray:
     """(classes, samples, size, size, 3): a class is a pattern of stripes; each sample has a colour of its own."""
     rng = np.random.default_rng(0)

@@ -27,13 +27,13 @@ class Published:
     loss: str  # the registered loss that the method is, or ""
     dataset: str
     metric: str  # R@1, ..., NMI in percent; Params; "R@1 difference": how far above what the note names
-    value: float | None  # None where the paper prints "-"
+    value: float | None  # None: the paper prints "-"
     text: str  # the value as printed: 55, 53.0
     note: str
 
 
 def published(table: str | None = None) -> tuple[Published, ...]:
-    """The numbers of one table of the paper, or all, in its order; none where the configuration has no reference."""
+    """The numbers of one table of the paper, or all, in its order; none if the configuration has no reference."""
     return tuple(row for row in _published(_folder() / f"{PAPER}.csv") if table in (None, row.table))
 
 
@@ -77,7 +77,7 @@ class Difference:
 
 
 def differences(result: Result) -> list[Difference]:
-    """None where the paper has no number for the run."""
+    """The settings in which a run differs from the paper; empty if the paper has no number for the run."""
     if number(result, "R@1") is None:
         return []
     trial = result.trial

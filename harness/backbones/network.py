@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harness.backbones import packaged, weights
-from harness.spec import Trial, UserError
+from harness.spec import PIXELS, Trial, UserError
 
-PIXELS = "pixels"  # the raw-pixel baseline
 PIXELS_SIDES = {1: 32, 2: 16}  # by version of the baseline
 
 

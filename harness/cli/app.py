@@ -1,7 +1,7 @@
 """The application that commands register with, and the options and helpers that several of them share."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +89,13 @@ def read_result(results: Store, id: str) -> Result:
         return store.read(file)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
+
+
+def require(selected: Sequence[object], problems: Iterable[str], lack: str) -> None:
+    """If nothing is selected: print the problems and exit with code 1, or, without problems, raise a UserError."""
+    if not selected:
+        exit_on_problems(problems)
+        raise UserError(lack)
 
 
 def exit_on_problems(problems: Iterable[str]) -> None:

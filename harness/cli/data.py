@@ -39,7 +39,7 @@ def bar(description: str, total: int | None, *, size: bool = False) -> Iterator[
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn() if size else MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @data.command(epilog="Example: harness data check cub --data-root ~/datasets")

@@ -19,6 +19,7 @@ from harness.cli.app import (
     StorageOption,
     app,
     exit_on_problems,
+    require,
     storage_of,
 )
 from harness.cli.data import bar
@@ -70,9 +71,7 @@ def figures(
     store = Store(results.absolute())
     stored, problems = store.results()
     parts = groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not parts:
-        exit_on_problems(problems)
-        raise UserError(f"no results in {results}; make some with: harness run")
+    require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), data_root, queries, loss, cache_bar.update)

@@ -17,11 +17,11 @@ from harness.cli.app import (
     StorageOption,
     app,
     exit_on_problems,
+    require,
     storage_of,
 )
 from harness.cli.figures import CacheBar
 from harness.files import writing
-from harness.spec import UserError
 from harness.store import Store
 
 
@@ -45,9 +45,7 @@ def report(
     store = Store(results.absolute())
     stored, problems = store.results()
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not selected:
-        exit_on_problems(problems)
-        raise UserError(f"no results in {results}; make some with: harness run")
+    require(selected, problems, f"no results in {results}; make some with: harness run")
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), data_root, report=cache_bar.update)
         pictures, missing = draw_all(selected, sources)

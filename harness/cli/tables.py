@@ -14,6 +14,7 @@ from harness.cli.app import (
     ResultsOption,
     app,
     exit_on_problems,
+    require,
 )
 from harness.files import writing
 from harness.spec import UserError
@@ -73,9 +74,8 @@ def tables(
         raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
     kinds = tuple(KINDS) if table == "all" else (table,)
     built = build_all(selected, kinds, published, columns)
-    if not built:
-        exit_on_problems(problems)
-        raise UserError(f"no {KINDS[kinds[0]].needs} in {results}; make some with: {KINDS[kinds[0]].command}")
+    first = KINDS[kinds[0]]
+    require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if form == "csv":
         texts = {"results.csv": csv(on_test(selected), columns, published=published != "none")}
     else:
@@ -94,8 +94,8 @@ def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None
     if metrics and table != "all" and not KINDS[table].metrics:
         chooses = " or ".join(name for name, kind in KINDS.items() if kind.metrics)
         raise UserError(f"--metrics: allowed with --table {chooses}, not with {table}")
-    if form == "csv" and table in ("ensembles", "backbones", "search"):
-        raise UserError(f"--format csv is the long table of all numbers: not with --table {table}")
+    if form == "csv" and table not in ("losses", "all"):
+        raise UserError(f"--format csv: lists the numbers of every run, so it is not allowed with --table {table}")
 
 
 def write_files(folder: Path, texts: dict[str, str]) -> None:

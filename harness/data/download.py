@@ -22,7 +22,7 @@ from harness.spec import UserError
 
 SCHEMES = ("https", "http", "ftp")
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the next try when a connection fails; after the last one it is an error
-PROGRESS = 1 << 20  # a try that brings so many bytes does not count as a failure: long downloads drop many times
+PROGRESS = 1 << 20  # bytes; a try that brings as many is no failure: long downloads drop many times
 TIMEOUT = 60.0
 BLOCK = 1 << 18
 

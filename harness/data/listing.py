@@ -44,7 +44,7 @@ class Listing:
 
 
 def identify(dataset: Dataset, root: Path) -> Dataset:
-    """The dataset with the fingerprint of its files, and with their counts where its configuration gives none."""
+    """The dataset with the fingerprint of its files, and with their counts if its configuration gives none."""
     if dataset.layout == "embedded":
         return replace(dataset, fingerprint=dataset.sha256[:12])
     listing = read(dataset, root)

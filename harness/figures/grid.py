@@ -1,4 +1,4 @@
-"""What two settings of the Group Loss do: anchors against samples per class, and classes per batch."""
+"""How Recall@1 of the Group Loss depends on anchors and samples per class, and on classes per batch."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -16,17 +16,17 @@ from harness.spec import Result, Trial
 LOSS = "group"
 METRIC = "R@1"
 BEST = f"percentage points of validation {METRIC} below the best"
-Values = tuple[Any, ...]  # what a cell has for the settings of the grid
+Values = tuple[Any, ...]  # of a cell, for the settings of the grid
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Validation runs that agree in everything except the settings of a grid, by the values they have for those."""
+    """Validation runs that differ only in the settings of a grid, by their values for these settings."""
 
     runs: Mapping[Values, tuple[Result, ...]]
 
     def below_best(self) -> dict[Values, tuple[float, float, float]]:
-        """Lowest, mean and highest over seeds, in percentage points from the best mean, which is 0."""
+        """Lowest, mean and highest over seeds, as differences to the best mean in percentage points."""
         means = {values: 100 * score(runs, METRIC).score for values, runs in self.runs.items()}
         best = max(means.values())
         below = {}
@@ -72,8 +72,8 @@ def without_classes(trial: Trial) -> Trial:
 
 
 def find_cells(group: Group, values: Callable[[Trial], Values], without: Callable[[Trial], Trial]) -> Cells | None:
-    """The largest grid there is, at least 2 values each way; of equally large ones that with the best cell. Some of its
-    cells were run for a grid; others may have been stored before, for another purpose."""
+    """The largest grid with at least 2 values per setting; of equally large ones the one with the best cell. At least
+    one cell was run for a grid; the others may have been stored before, for another purpose."""
     grids: dict[str, dict[Values, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for run in group.validation():
         if run.trial.loss == LOSS and "anchors" in run.trial.knobs:
@@ -127,5 +127,5 @@ def draw_classes(group: Group, cells: Cells) -> Drawing:
 
 
 def points(value: float) -> str:
-    """-1.26 as −1.3; what rounds to nothing is 0.0, the best is 0."""
+    """-1.26 as −1.3; a difference that rounds to zero as 0.0, and the best as 0."""
     return "0" if value == 0 else f"{value:.1f}".replace("-0.0", "0.0").replace("-", "−")

@@ -10,7 +10,7 @@ from harness.analysis import budget
 from harness.analysis.results import amount, by_dataset, configurations, largest_ensembles, select, usual_settings
 from harness.spec import BASELINE, Result, UserError
 
-FEW = 4  # runs whose ids are named; of more only the number
+FEW = 4  # up to so many runs are listed by id; more are counted
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Group:
         )
 
     def note(self, runs: Sequence[Result], *remarks: str) -> str:
-        """Where a figure comes from, for its corner."""
+        """The note in the corner of a figure: which results it shows."""
         ids = f": {', '.join(sorted(run.id[:6] for run in runs))}" if len(runs) <= FEW else ""
         parts = [self.dataset, self.protocol, self.backbone, f"{counted(len(runs))}{ids}", *remarks]
         return " · ".join(part for part in parts if part)
@@ -74,8 +74,8 @@ class Search:
 
 
 def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
-    """By dataset, copy of it, protocol and backbone. Raw pixels have no backbone and no figure; what was measured again
-    stands in tables only."""
+    """The results by copy of a dataset, protocol and backbone. Raw pixels have no backbone and no figure; runs that
+    were measured again stand in tables only."""
     results = select(results, "", **keep)
     parts: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
@@ -91,10 +91,10 @@ def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
 
 
 def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
-    """One configuration per loss, all trained alike; and a remark on runs that are not shown for that.
+    """One configuration per loss, all trained with the same settings; and a remark on the runs that are left out.
 
-    The settings are those that most losses share. Of a loss's configurations it is the one with the most seeds, then
-    the latest: nothing is chosen by a score on test classes.
+    The settings are those that most losses share. A loss with several configurations shows the one with the most seeds,
+    then the latest: nothing is chosen by a score on test classes.
     """
     runs = list(runs)
     alike = trained_alike(runs)
@@ -108,13 +108,13 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
 
 
 def trained_alike(runs: Sequence[Result]) -> list[Result]:
-    """Those with the settings that most losses share."""
+    """The runs with the settings that most losses share."""
     usual = tuple(usual_settings(runs).values())
     return [run for run in runs if run.trial.shared == usual]
 
 
 def search_of(group: Group) -> Search:
-    """Of the searches that share the final runs' settings, or else of most losses."""
+    """The searches with the settings of the final runs; if there are none, with the settings of most losses."""
     folds, metric = budget.selection(group.protocol)
     searched = {f"val{number}" for number in range(folds)}
     trials = [run for run in group.validation() if run.purpose == "search" and run.trial.fold in searched]

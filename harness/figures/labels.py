@@ -56,8 +56,8 @@ class Sheet:
     placed: list[Place]
 
     def harm(self, place: Place, own: int | None) -> float:
-        """What a name would do there: hide others, be taken for another point's, lead a line through something, stand
-        far away. Weighed so that no name hides another where there is room, however far away."""
+        """The cost of a place for a name: what it hides, whether it seems to name another point, what its line crosses,
+        and how far away it is. The weights keep names from hiding each other if there is any room."""
         others = [box for number, box in enumerate(self.markers) if number != own]
         solid = [other.box for other in self.placed] + [box.padded(OWN) for box in self.markers]
         hidden = sum(_common(place.box, box) for box in solid) + _outside(place.box, self.free)
@@ -136,7 +136,7 @@ def _on_paper(figure: Figure, axes: Axes, x: float, y: float) -> Spot:
 
 
 def _room(at: Spot, points: Iterable[Spot]) -> float:
-    """Little for a point among many."""
+    """How much room a point has: little among many others."""
     return sum(min(1.0, math.dist(at, other)) for other in points)
 
 

@@ -20,7 +20,7 @@ class EmbeddedImages:
     run: Result
     embeddings: Tensor
     labels: Tensor
-    queries: Tensor | None  # (n,) bool, where queries and gallery are apart
+    queries: Tensor | None  # (n,) bool; None: every image is query and gallery
     images: folds.Images
     test: Tensor
 
@@ -34,8 +34,7 @@ class EmbeddedImages:
 
 
 def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
-    """The losses whose embeddings are kept, or the one that was asked for, for the figure of this name; and a remark on
-    runs that are not shown."""
+    """The losses whose embeddings are stored, or the one that --loss names; and a remark on runs that are not shown."""
     runs = [run for run in group.final() if run.artifacts.get("embeddings")]
     if not runs:
         raise missing(name, group)
@@ -49,7 +48,7 @@ def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
 
 
 def load(run: Result, sources: Sources) -> EmbeddedImages:
-    """The images come from this machine's cache, which is built where there is none."""
+    """The images come from this machine's cache, which is built if there is none."""
     stored = ensembles.load(run, sources.storage)
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
@@ -62,7 +61,7 @@ def load(run: Result, sources: Sources) -> EmbeddedImages:
 
 
 def described(run: Result) -> Dataset:
-    """The dataset of a run: shipped, or the user's own where it was then."""
+    """The dataset of a run: a shipped one, or the user's own at the path that the record names."""
     trial = run.trial
     shipped = config.find_dataset(trial.dataset)
     if shipped:

@@ -46,7 +46,7 @@ def overfitting(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 
 def search(group: Group, sources: Sources) -> Iterator[Drawing]:
-    """The best validation score to expect of n trials of random search."""
+    """The best validation score to expect from n trials of random search."""
     trials = search_of(group)
     scores = {loss: values for loss, values in trials.scores.items() if len(values) > 1}
     if not scores:
@@ -120,7 +120,7 @@ def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 
 def with_curve(name: str, group: Group, *metrics: str) -> tuple[list[Line], str]:
-    """The final runs that measured these after some epoch, for the figure of this name."""
+    """The final runs with curves of these metrics, for the figure of this name."""
     runs = [run for run in group.final() if any(set(metrics) <= set(row) for row in run.curve)]
     if not runs:
         raise missing(name, group)
@@ -128,13 +128,13 @@ def with_curve(name: str, group: Group, *metrics: str) -> tuple[list[Line], str]
 
 
 def spread(runs: Sequence[Result], metric: str) -> list[tuple[float, float, float, float]]:
-    """Epoch, and lowest, mean and highest percentage over the runs that have measured it then."""
+    """Epoch, and the lowest, mean and highest percentage over the runs that were measured after it."""
     percent: dict[float, list[float]] = defaultdict(list)
     for run in runs:
         for row in run.curve:
             if metric in row:
                 percent[row["epoch"]].append(100 * row[metric])
-    return [(epoch, min(of), sum(of) / len(of), max(of)) for epoch, of in sorted(percent.items())]
+    return [(epoch, min(scores), sum(scores) / len(scores), max(scores)) for epoch, scores in sorted(percent.items())]
 
 
 def draw_curve(axes: Axes, group: Group, line: Line, metric: str, stroke: str) -> None:
@@ -152,7 +152,7 @@ def selected_on(series: Sequence[Line]) -> str:
 
 
 def pretraining(runs: Sequence[Result]) -> dict[int, float]:
-    """Seconds by seed. Losses share a pre-training, so only the first one has recorded it: it counts for each."""
+    """Seconds of pre-training by seed. Losses share it and only one of them records it, so it counts for each."""
     seconds: dict[int, float] = defaultdict(float)
     for run in runs:
         seconds[run.trial.seed] = max(seconds[run.trial.seed], run.seconds.get("pretrain", 0.0))
@@ -170,7 +170,7 @@ def devices(series: Sequence[Line]) -> str:
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
-    """The middle of these, and how far apart they are; at least a quarter, so that no noise looks large."""
+    """The middle of the values, and their spread: at least a quarter of the middle, so that noise looks small."""
     middle = (min(values) + max(values)) / 2
     return middle, max(max(values) - min(values), middle / 4, 0.01)
 
@@ -187,5 +187,5 @@ def keys(group: Group, series: Sequence[Line]) -> list[tuple[Line2D, str]]:
 
 
 def finish(figure: Figure, group: Group, series: Sequence[Line], *remarks: str) -> None:
-    """The note on all runs that are shown."""
+    """Add the note on all runs that are shown."""
     style.note(figure, group.note([run for line in series for run in line.runs], *remarks))

@@ -70,7 +70,7 @@ def pick(images: EmbeddedImages, text: str) -> list[int]:
 
 
 def neighbours(images: EmbeddedImages, query: int, count: int = NEIGHBOURS) -> Neighbours:
-    """As evaluation ranks them: by distance in float64, equal ones by index, the query left out by its own."""
+    """The nearest images as evaluation ranks them: by distance in float64, then by index, without the query itself."""
     if images.queries is None:
         places, itself = torch.arange(len(images.labels)), query
         most = len(places) - 1
@@ -83,8 +83,8 @@ def neighbours(images: EmbeddedImages, query: int, count: int = NEIGHBOURS) -> N
 
 
 def worst(images: EmbeddedImages, count: int) -> list[int]:
-    """The queries with the most wrong images before the first right one; among equals the one whose first right image
-    is farther than its first wrong one by most, then by index. A query without a right image is none."""
+    """The queries with the most wrong images before the first right one. Ties go to the query whose first right image
+    is farthest behind its first wrong one, then to the lower index. A query without a right image does not count."""
     rows = torch.arange(len(images.labels))
     queries, gallery = (rows, rows) if images.queries is None else (rows[images.queries], rows[~images.queries])
     ranked: list[tuple[int, float, int]] = []

@@ -58,7 +58,7 @@ class Look:
 
 
 def looks() -> Any:
-    """Everything drawn and saved inside looks as it should."""
+    """A context in which figures are drawn and saved in this style."""
     return rc_context(RC)  # type: ignore[arg-type]
 
 
@@ -69,7 +69,7 @@ def look(loss: str, losses: Sequence[str]) -> Look:
 
 
 def words(title: str, width: int = 30) -> str:
-    """A title as it can be drawn: printable, in one line, not too long."""
+    """A title in one line, printable and not too long."""
     text = " ".join("".join(c if c.isprintable() else " " for c in title).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -80,7 +80,7 @@ def sheet(height: float, width: float = COLUMN, *, arranged: bool = True) -> Fig
 
 
 def note(figure: Figure, text: str) -> None:
-    """Small grey letters in the lower left corner; the figure grows for them."""
+    """A note in small grey letters in the lower left corner; the figure grows to make room."""
     lines = wrapped(text, figure.get_figwidth() - 0.08)
     figure.set_figheight(figure.get_figheight() + (len(lines) + 0.5) * LINE)
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=SMALL, color=GREY, linespacing=1.1)
@@ -104,7 +104,7 @@ def inches(text: str) -> float:
 
 
 def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
-    """Above the axes, where it hides nothing, in two columns where they fit; the figure grows for it."""
+    """A legend above the axes, in two columns if they fit; the figure grows to make room."""
     handles, labels = zip(*entries, strict=True)
     # a label that begins with _ would be left out
     labels = tuple(f" {label}" if label.startswith("_") else label for label in labels)

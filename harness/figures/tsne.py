@@ -19,7 +19,7 @@ from harness.figures.registry import Drawing, Sources
 MOST = 2500  # images
 ENLARGED = 16  # of a cluster at most
 LEAST = 3  # images a cluster has
-DEFAULT = "group"  # the loss whose map is drawn, where there are several
+DEFAULT = "group"  # the loss whose map is drawn if there are several
 
 HEIGHT, CORNER, MARGIN = 5.0, 1.3, 0.04  # inches: of the map, the side of an enlarged cluster, the edge around
 TITLE = 0.25
@@ -62,7 +62,7 @@ class Paper:
 
 
 def tsne(group: Group, sources: Sources) -> Iterator[Drawing]:
-    """One loss's: that of --loss, else the Group Loss's, else the first; from its run with the lowest seed."""
+    """The map of one loss: that of --loss, else the Group Loss, else the first; from its run with the lowest seed."""
     lines, remark = chosen("tsne", group, sources)
     line = next((line for line in lines if line.loss == DEFAULT), lines[0])
     embedded = load(line.runs[0], sources)
@@ -76,8 +76,7 @@ def tsne(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 
 def sample(labels: np.ndarray, most: int) -> np.ndarray:
-    """Rows of whole classes, in an order that is always the same, until `most` are full; of a class that alone would
-    fill half of them, the first."""
+    """Rows of whole classes, in a fixed order, until there are `most`. A class that would fill half of them is cut."""
     order = sorted(set(labels.tolist()))
     random.Random(0).shuffle(order)
     rows: list[int] = []
@@ -99,8 +98,8 @@ def project(embeddings: np.ndarray) -> np.ndarray:
 
 
 def clusters(places: np.ndarray, labels: np.ndarray) -> list[Cluster]:
-    """In each quarter of the map the class that lies most by itself: the largest share of its own among as many nearest
-    images as it has; among equals the one farthest out."""
+    """The most compact class in each quarter of the map. Of the n images nearest to a class of n, the share of its own
+    counts; ties go to the class farthest out."""
     best: dict[tuple[bool, bool], tuple[float, float, int, Cluster]] = {}
     middle = np.median(places, axis=0)
     for label in sorted(set(labels.tolist())):
@@ -138,7 +137,7 @@ def draw(title: str, images: Map, note: str) -> Figure:
 
 
 def spread_out(places: np.ndarray, small: float) -> np.ndarray:
-    """Inches from the middle of the paper: as large as it may be without an image outside or in one of the corners."""
+    """Inches from the middle of the paper: as large as possible without an image outside the paper or in a corner."""
     wide, high = style.PAGE / 2 - MARGIN - small / 2, (HEIGHT - TITLE) / 2 - MARGIN - small / 2
     scale = min(wide / np.abs(places[:, 0]).max(), high / np.abs(places[:, 1]).max())
     free = [wide - CORNER - small / 2, high - CORNER - small / 2]
@@ -184,8 +183,8 @@ def enlarge(paper: Paper, images: Map, cluster: Cluster, colour: str) -> None:
 
 
 def raster(spots: np.ndarray, side: int) -> list[tuple[int, int]]:
-    """A cell of a side x side raster for each spot, no two in one, so that all lie as they lay: the least sum of
-    squared ways."""
+    """A cell of a side x side raster for each spot, no two in one: the assignment with the least sum of squared
+    distances, so that the spots keep their arrangement."""
     from scipy.optimize import linear_sum_assignment
 
     low, high = spots.min(axis=0), spots.max(axis=0)

@@ -40,7 +40,7 @@ def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Se
 
 
 def seeds_of(results: Iterable[Result]) -> list[int]:
-    """How many seeds each configuration of a loss has. The baselines count only where they alone have several: raw
+    """How many seeds each configuration of a loss has. The baselines count only if they alone have several: raw
     pixels, and a network without a random part, are measured once."""
     single = [result for result in results if not result.is_ensemble]
     losses = [len(runs) for runs in configurations(single)]

@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def comparison(self) -> str:
-        """The paper's number and the difference, as text; empty where the paper has none."""
+        """The paper's number and the difference, as text; empty if the paper has none."""
         return "" if self.difference is None else f"({self.published}, {self.difference:+z.1f})"
 
 

@@ -4,19 +4,17 @@ import math
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from typing import TypeVar
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from harness import provenance
-from harness.backbones import network
 from harness.data import loading
 from harness.data.folds import Images, fold
 from harness.evaluation.metrics import COLLAPSED, mean_cosine
 from harness.evaluation.recipes import LLOYD
-from harness.spec import Event, Failure, Job, Metrics, Progress, Result, has_curves, is_disk_full
+from harness.spec import PIXELS, Event, Failure, Job, Metrics, Progress, Result, has_curves, is_disk_full
 from harness.storage import Storage, artifact
 from harness.storage import embeddings as embeddings_file
 from harness.storage import weights as weights_file
@@ -29,10 +27,7 @@ from harness.training.setup import TrialSetup, device_of, main_stage, parameters
 from losses.base import Loss
 
 UNTRAINED = "Untrained network"
-BASELINES = {network.PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
-
-Item = TypeVar("Item")
-Value = TypeVar("Value")
+BASELINES = {PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
@@ -59,7 +54,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     seconds["evaluate"] = time.perf_counter() - begun
     seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
     artifacts = {}
-    if loss is not None and trial.fold == "test":
+    if loss is not None and trial.on_test:
         artifacts = write_artifacts(job, setup, embeddings, storage)
     return Result(
         trial=trial,

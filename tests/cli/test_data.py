@@ -12,21 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Harness
-from tests.data.factories import describe_small_datasets, draw, lay_cub, lay_inshop, photos, records, spoil
+from tests.data.factories import draw, lay_cub, lay_inshop, photos, records, spoil
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HARNESS_DATA", raising=False)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def root(small: Path, tmp_path: Path) -> Path:
-    """A data root, and beside `blobs` the configuration of a small SOP, In-Shop and CUB."""
-    describe_small_datasets(small)
-    return tmp_path / "data root"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_data_are_found_by_the_environment_too(

@@ -45,7 +45,7 @@ MISTAKES = [
     ("tables --standalone", "--standalone: allowed with --format latex, not with markdown"),
     ("tables --table search", "no results of losses"),
     ("tables --table search --metrics R@1", "--metrics: allowed with --table losses or ensembles, not with search"),
-    ("tables --table search --format csv", "--format csv is the long table"),
+    ("tables --table search --format csv", "--format csv: lists the numbers of every run"),
     ("tables --table ensembles", "harness run --seeds 2 --ensemble 2"),
     ("ls los", "is not one of 'losses'"),
     ("ls", "Missing argument"),

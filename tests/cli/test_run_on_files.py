@@ -11,21 +11,9 @@ from safetensors.torch import load_file
 from harness.execution import local
 from harness.spec import Job
 from tests.conftest import PROTOCOL, Harness
-from tests.data.factories import describe_small_datasets, draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
+from tests.data.factories import draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HARNESS_DATA", raising=False)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def root(small: Path, tmp_path: Path) -> Path:
-    """A data root, and beside `blobs` the configuration of a small SOP, In-Shop and CUB."""
-    describe_small_datasets(small)
-    return tmp_path / "data root"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_a_run_on_sop_stores_results_and_prints_its_recalls_and_then_has_nothing_to_do(
@@ -265,7 +253,7 @@ def test_a_folder_is_named_by_what_it_is_not_by_dots(
     said = harness("run", "--losses", "none", "--dataset", f"./{name}" if name == ".." else name, "--protocol", "tiny")
     if name == "/":
         assert said.code == 2
-        assert "has no name" in said.err
+        assert "has none" in said.err
     else:
         assert said.code == 0
         assert (tmp_path / "results" / "runs" / "photos").is_dir()

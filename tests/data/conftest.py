@@ -13,10 +13,8 @@ from tests.data.factories import SIZES, noise
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HARNESS_DATA", raising=False)
-    return tmp_path / "cache"
+def home(own_cache: Path) -> Path:
+    return own_cache
 
 
 @pytest.fixture
