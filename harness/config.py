@@ -16,8 +16,8 @@ from harness.data.readers import LAYOUTS
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
+    SEARCHABLE,
     SETTINGS,
-    TUNABLE,
     VALIDATION_FOLDS,
     Dataset,
     Field,
@@ -115,7 +115,7 @@ def protocol(name: str) -> Protocol:
             raise UserError(f"{where}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
     _check_keys(f"{where} [train]", data["train"], settable - set(DEFAULTS), settable)
-    _check_keys(f"{where} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
+    _check_keys(f"{where} [search]", data["search"], set(), {*SEARCHABLE, "lr_factor"})
     if not known_metric(str(data["select"])):
         raise UserError(f"{where}: select={data['select']}: must be a metric: {allowed_metrics()}")
     _check_tuned(where, data.get("tuned", {}))

@@ -111,14 +111,14 @@ def test_the_committed_search_is_drawn_as_it_was() -> None:
 class LaterTrial(Trial):
     """Trial in a later version, with a setting that stored records do not have."""
 
-    warmup: int = trial_module._added("epochs of warm-up", neutral=0, least=0)
+    rehearsals: int = trial_module._added("epochs of rehearsal", neutral=0, least=0)
 
 
 def test_a_field_that_is_added_changes_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for file in RECORDS:
         data = json.loads(file.read_text())["trial"]
         later = LaterTrial.from_json(data)
-        assert later.warmup == 0
+        assert later.rehearsals == 0
         assert later.id == Trial.from_json(data).id
         assert later.to_json() == data
     monkeypatch.setattr(plan, "Trial", LaterTrial)
@@ -127,12 +127,12 @@ def test_a_field_that_is_added_changes_no_id(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_field_that_is_added_counts_where_it_is_used() -> None:
     neutral = LaterTrial.from_json(json.loads(RECORDS[0].read_text())["trial"])
-    used = replace(neutral, warmup=2)
+    used = replace(neutral, rehearsals=2)
     assert used.id != neutral.id
-    assert used.to_json()["warmup"] == 2
+    assert used.to_json()["rehearsals"] == 2
     assert LaterTrial.from_json(used.to_json()) == used
-    assert trial_module.settings_of(LaterTrial)["warmup"].default == 0
-    with pytest.raises(ValueError, match="warmup are missing or unknown"):
+    assert trial_module.settings_of(LaterTrial)["rehearsals"].default == 0
+    with pytest.raises(ValueError, match="rehearsals are missing or unknown"):
         Trial.from_json(used.to_json())
 
 
