@@ -42,7 +42,7 @@ def test_a_step_is_forward_backward_and_the_optimizers_and_schedules_step(small:
     """Against the textbook's five lines on copies of network and loss, over three steps."""
     learner = learner_of(trial("proxy_nca", lr=1e-2, schedule="drops"))
     model, loss = copy.deepcopy(learner.model), copy.deepcopy(learner.loss)
-    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=1e-2, eps=1e-8)
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=1e-2, eps=1e-8, fused=True)
     learner.train()
     model.train()
     loss.train()
