@@ -109,8 +109,8 @@ def protocol(name: str) -> Protocol:
     data = _read_protocol(name)
     where = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    _check_keys(where, data, needed, needed | {"tuned", "dataset"})
-    for table in ("train", "search", "tuned", "dataset"):
+    _check_keys(where, data, needed, needed | {"tuned", "dataset", "few_images"})
+    for table in ("train", "search", "tuned", "dataset", "few_images"):
         if not isinstance(data.get(table, {}), dict):
             raise UserError(f"{where}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
@@ -129,11 +129,12 @@ def protocol(name: str) -> Protocol:
         search={key: _range(f"{where} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
         special=_special(where, data.get("dataset", {})),
+        **_few_images(f"{where} [few_images]", data.get("few_images", {})),
     )
 
 
 def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
-    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset."""
+    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset of large classes."""
     return {**DEFAULTS, **protocol.shared(dataset), **protocol.values(dataset, loss)}
 
 
@@ -166,6 +167,17 @@ def _folds(where: str, value: Any) -> int:
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     return folds
+
+
+def _few_images(place: str, table: dict[str, Any]) -> dict[str, Any]:
+    """[few_images]: settings that differ where a training class has fewer images than `below`, on average."""
+    if not table:
+        return {}
+    _check_keys(place, table, {"below"}, {"below", *SETTINGS} - set(RUN_SETTINGS))
+    below = table.pop("below")
+    if type(below) is not int or below < 1:
+        raise UserError(f"{place}: below={below}: must be an integer > 0")
+    return {"few_images": _settings(place, table), "few_below": below}
 
 
 def _special(where: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:

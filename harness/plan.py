@@ -174,7 +174,8 @@ def _trial(
     fixed: Mapping[str, Any],
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
-    values = {**DEFAULTS, **protocol.shared(dataset.name), **settings, **experiment.settings, **fixed}
+    shared = protocol.shared(dataset.name, dataset.images_per_class)
+    values = {**DEFAULTS, **shared, **settings, **experiment.settings, **fixed}
     check_rules(values)
     return Trial(
         dataset=dataset.name,
