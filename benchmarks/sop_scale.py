@@ -31,18 +31,16 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from training import Few, bare, ours, seconds  # benchmarks/training.py
+from training import Few, ratio_to_bare, seconds  # benchmarks/training.py
 
 from harness import config, plan
 from harness.data import listing, sampler
 from harness.data.folds import fold
 from harness.evaluation import metrics
 from harness.spec import Dataset, Experiment, Job, Trial, finish
-from harness.storage import Storage
 from harness.training import allocator, feeding, loop, trial
-from harness.training.checkpoint import Checkpoint
 from harness.training.measuring import embed_images
-from harness.training.setup import Stage, TrialSetup, main_stage, set_up
+from harness.training.setup import main_stage, set_up
 
 SIDE = 40  # of a generated image, in pixels
 SIZE = {"resize": 36, "crop": 32}
@@ -212,21 +210,24 @@ def run_trial(job: Job) -> Report:
     """In a process of its own: the untrained network's recall, our loop against a bare one, then the trial."""
     torch.set_num_threads(job.threads or 1)
     allocator.keep_freed()
-    watch = Stopwatch()
     images = finish(trial.prepare(job))
     setup, loss = set_up(job, images, fold(images, job.dataset, "test"))
     assert loss is not None
     embeddings = finish(embed_images(setup, setup.fold.test))
     untrained = metrics.retrieval(embeddings, setup.fold.test_labels, (1,))["R@1"]
-    ratio = ratio_to_bare_loop(setup, main_stage(setup, loss), watch)
-    del images, setup, loss, embeddings
+    stage = replace(main_stage(setup, loss), epochs=1)
+    few = replace(stage, batches=Few(stage.batches, min(STEPS, len(stage.batches))))
+    batches = list(feeding.load(setup, few, 1))
+    rounds = [ratio_to_bare(setup, few, batches, len(stage.batches)) for _ in range(ROUNDS + 1)][1:]  # one warms up
+    ratio = statistics.median(ratio for ratio, _ in rounds)
+    del images, setup, loss, embeddings, stage, few, batches
 
+    watch = Stopwatch()
     watch.watch_optimizers()
     watch.watch(sampler.Balanced, "epoch", "sampling")
     watch.watch(loop, "step", "step")
     watch.watch(trial, "embed_images", "embedding")
     watch.watch(metrics, "rankings", "retrieval")
-    watch.seconds.clear()
     result = finish(trial.run(job))
     spent, training = watch.seconds, result.seconds.get("warmup", 0) + result.seconds["train"]
     parts = {
@@ -239,22 +240,6 @@ def run_trial(job: Job) -> Report:
         "k-means": result.seconds["evaluate"] - spent["embedding"] - spent["retrieval"],
     }
     return Report(parts, result.metrics["R@1"], untrained, result.collapsed_in, ratio, peak_memory())
-
-
-def ratio_to_bare_loop(setup: TrialSetup, stage: Stage, watch: Stopwatch) -> float:
-    """Our loop against a bare one, on the same steps in turns. The checkpoint, written once per epoch, counts with the
-    share that these steps have of an epoch."""
-    short = replace(stage, epochs=1, batches=Few(stage.batches, STEPS))
-    batches = list(feeding.load(setup, short, 1))
-    watch.watch(Checkpoint, "write", "checkpoint")
-    ratios = []
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(ROUNDS + 1):  # the first one warms up
-            watch.seconds.clear()
-            mine = seconds(lambda: ours(setup, short, Storage(folder)))
-            mine -= watch.seconds["checkpoint"] * (1 - STEPS / len(stage.batches))
-            ratios.append(mine / seconds(lambda: bare(setup, short, batches)))
-    return statistics.median(ratios[1:])
 
 
 def peak_memory() -> float:
