@@ -1,4 +1,4 @@
-"""A plain run on data of one's own, many classes with few images each: training must not destroy what it starts from."""
+"""A plain run on data of one's own, many classes with few images each, must not destroy what it starts from."""
 
 import json
 import runpy
