@@ -16,8 +16,8 @@ from harness.data.readers import LAYOUTS
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
+    SEARCHABLE,
     SETTINGS,
-    TUNABLE,
     VALIDATION_FOLDS,
     Dataset,
     Field,
@@ -118,13 +118,13 @@ def protocol(name: str) -> Protocol:
     data = _read_protocol(name)
     place = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    _check_keys(place, data, needed, needed | {"tuned", "dataset"})
-    for table in ("train", "search", "tuned", "dataset"):
+    _check_keys(place, data, needed, needed | {"tuned", "dataset", "few_images"})
+    for table in ("train", "search", "tuned", "dataset", "few_images"):
         if not isinstance(data.get(table, {}), dict):
             raise UserError(f"{place}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
     _check_keys(f"{place} [train]", data["train"], settable - set(DEFAULTS), settable)
-    _check_keys(f"{place} [search]", data["search"], set(), {*TUNABLE, "lr_factor"})
+    _check_keys(f"{place} [search]", data["search"], set(), {*SEARCHABLE, "lr_factor"})
     if not known_metric(str(data["select"])):
         raise UserError(f"{place}: select={data['select']}: must be a metric: {allowed_metrics()}")
     _check_tuned(place, data.get("tuned", {}))
@@ -138,11 +138,12 @@ def protocol(name: str) -> Protocol:
         search={key: _range(f"{place} [search] {key}", value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
         special=_special(place, data.get("dataset", {})),
+        **_few_images(f"{place} [few_images]", data.get("few_images", {})),
     )
 
 
 def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
-    """Every setting that a protocol gives a loss on a dataset, and the knobs that it tunes."""
+    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset of large classes."""
     return {**DEFAULTS, **protocol.shared(dataset), **protocol.values(dataset, loss)}
 
 
@@ -175,6 +176,17 @@ def _folds(place: str, value: Any) -> int:
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
     return folds
+
+
+def _few_images(place: str, table: dict[str, Any]) -> dict[str, Any]:
+    """[few_images]: settings that differ where a training class has fewer images than `below`, on average."""
+    if not table:
+        return {}
+    _check_keys(place, table, {"below"}, {"below", *SETTINGS} - set(RUN_SETTINGS))
+    below = table.pop("below")
+    if type(below) is not int or below < 1:
+        raise UserError(f"{place}: below={below}: must be an integer > 0")
+    return {"few_images": _settings(place, table), "few_below": below}
 
 
 def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from harness.config import DEFAULTS
 from harness.spec import (
     BASELINE,
     PIXELS,
+    SEARCHABLE,
     SETTINGS,
     TUNABLE,
     Experiment,
@@ -40,6 +41,7 @@ IDLE: Mapping[str, Any] = {
     "schedule": "drops",
     "drops": (),
     "checkpoint": "last",
+    "warmup_epochs": 0.0,
 }
 # The raw-pixel baseline: the images as the networks see them, without a network.
 RAW_PIXELS: Mapping[str, Any] = {
@@ -161,7 +163,7 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
             raise UserError(f"{loss.name}.{name} has no default: --set {loss.name}.{name}=...")
     # an added knob is left out while it means "as before": older trials keep their ids
     knobs = {name: value for name, value in knobs.items() if name not in loss.added or value != loss.added[name]}
-    settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in TUNABLE}
+    settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in SEARCHABLE}
     return _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
 
 
@@ -178,7 +180,8 @@ def _trial(
     fixed: Mapping[str, Any],
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
-    values = {**DEFAULTS, **protocol.shared(dataset.name), **settings, **experiment.settings, **fixed}
+    shared = protocol.shared(dataset.name, dataset.images_per_class)
+    values = {**DEFAULTS, **shared, **settings, **experiment.settings, **fixed}
     check_rules(values)
     return Trial(
         dataset=dataset.name,
@@ -212,7 +215,7 @@ def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]
     ranges = {
         name: Range(low, high, log=True)
         for name, (low, high) in experiment.protocol.search.items()
-        if name in TUNABLE or name in loss.knobs
+        if name in SEARCHABLE or name in loss.knobs
     }
     space = {**loss.space, **ranges}
     together = random.Random(f"{loss.name}:{number}")

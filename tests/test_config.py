@@ -104,6 +104,45 @@ anchors = 1
     assert tinier.values("blobs", "group") == {"anchors": 1}
 
 
+def test_a_protocol_may_train_small_classes_differently(small: Path) -> None:
+    """Below 10 images per training class, on average; what it says of one dataset is stronger."""
+    text = """
+like = "tiny"
+[few_images]
+below = 10
+epochs = 7
+samples_per_class = 5
+[dataset.blobs]
+samples_per_class = 2
+"""
+    (small / "protocols" / "few.toml").write_text(text)
+    few = config.protocol("few")
+    for images_per_class, epochs in ((9.9, 7), (10.0, few.settings["epochs"]), (float("inf"), few.settings["epochs"])):
+        assert few.shared("mine", images_per_class)["epochs"] == epochs
+    assert few.shared("mine", 5)["samples_per_class"] == 5
+    assert few.shared("blobs", 5)["samples_per_class"] == 2
+    blobs = config.dataset("blobs")  # 72 images of 12 classes
+    assert blobs.images_per_class == 6
+    assert dataclasses.replace(blobs, train_classes=0, train_images=0).images_per_class == float("inf")
+    (trial,) = plan.final(Experiment(blobs, few, (config.loss("triplet"),)), {})
+    assert (trial.epochs, trial.samples_per_class) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("epochs = 7", r"\[few_images\]: missing below"),
+        ("below = 0", r"\[few_images\]: below=0: must be an integer > 0"),
+        ("below = 5\nepoch = 7", r"\[few_images\]: .*epoch.*did you mean 'epochs'"),
+        ("below = 5\nepochs = -1", r"\[few_images\]: epochs=-1: must be"),
+    ],
+)
+def test_a_mistake_in_few_images_is_named(small: Path, table: str, message: str) -> None:
+    (small / "protocols" / "few.toml").write_text(f'like = "tiny"\n[few_images]\n{table}\n')
+    with pytest.raises(UserError, match=message):
+        config.protocol("few")
+
+
 def test_tables_of_a_protocol_are_merged_key_by_key(small: Path) -> None:
     first = (small / "protocols" / "tiny.toml").read_text() + "[tuned.blobs.group]\nanchors = 1\ntemperature = 5.0\n"
     (small / "protocols" / "tiny.toml").write_text(first)

@@ -7,7 +7,7 @@ import pytest
 
 from harness import config, plan
 from harness.analysis.results import best
-from harness.spec import SETTINGS, Experiment, Result, UserError
+from harness.spec import SETTINGS, TUNABLE, Experiment, Result, UserError
 from tests.factories import a_result
 
 # --- planning ---
@@ -122,7 +122,7 @@ def test_more_seeds_keep_the_earlier_trials() -> None:
 
 def test_every_loss_of_an_experiment_shares_all_but_its_own_values() -> None:
     group, triplet = plan.final(experiment(), {})
-    own = {"loss", "loss_version", "knobs", *config.TUNABLE}
+    own = {"loss", "loss_version", "knobs", *TUNABLE}
     differing = {name for name, value in group.to_json().items() if triplet.to_json()[name] != value}
     assert differing <= own
 

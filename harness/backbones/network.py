@@ -29,6 +29,7 @@ class Embedder(nn.Module):
         self.head = nn.Linear(width, trial.dim) if trial.dim else nn.Identity()
         self.dim = trial.dim or width
         self.freeze_bn = trial.freeze_bn
+        self.trunk_frozen = False  # the trunk computes as in evaluation and gets no gradient
         self.weights_sha256 = weights_sha256
         self.bgr = getattr(trunk, "channels", "RGB") == "BGR"
         for name in ("mean", "std"):
@@ -37,23 +38,28 @@ class Embedder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         images = images.flip(1) if self.bgr else images
-        return self.head(self.norm(self.trunk((images - self.mean) / self.std)))
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.trunk_frozen):
+            features = self.trunk((images - self.mean) / self.std)
+        return self.head(self.norm(features))
 
     def embed(self, images: Tensor) -> Tensor:
         """What is compared at test time: embeddings of unit length, as in the paper."""
         return F.normalize(self(images).float())
 
-    def parameter_groups(self, lr: float, head_lr: float) -> list[dict[str, Any]]:
-        """What an optimizer trains, with learning rates: the trunk at `lr`, the embedding layer at `head_lr`."""
+    def parameter_groups(self, lr: float, head_lr: float, trunk: bool = True) -> list[dict[str, Any]]:
+        """What an optimizer trains, with learning rates: the trunk, if it is wanted, at `lr`, and the embedding layer
+        at `head_lr`."""
         groups = [
-            {"params": list(self.trunk.parameters()), "lr": lr},
+            {"params": list(self.trunk.parameters()) if trunk else [], "lr": lr},
             {"params": list(self.head.parameters()), "lr": head_lr},
         ]
         return [group for group in groups if group["params"]]
 
     def train(self, mode: bool = True) -> "Embedder":
         super().train(mode)
-        if self.freeze_bn:
+        if self.trunk_frozen:
+            self.trunk.eval()
+        elif self.freeze_bn:
             for module in self.trunk.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
@@ -64,6 +70,7 @@ class Pixels(nn.Module):
     """The image as the networks see it, shrunk, as its own embedding: what a loss has to beat."""
 
     weights_sha256 = None
+    trunk_frozen = True
 
     def __init__(self, version: int = 1):
         super().__init__()
@@ -80,7 +87,7 @@ class Pixels(nn.Module):
         """The pixels as they are: their brightness counts."""
         return self(images).float()
 
-    def parameter_groups(self, lr: float, head_lr: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float, head_lr: float, trunk: bool = True) -> list[dict[str, Any]]:
         """There is nothing to train."""
         return []
 

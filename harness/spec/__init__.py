@@ -5,12 +5,13 @@ from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
-from harness.spec.records import SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
+from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
 from harness.spec.trial import (
     BASELINE,
     NEUTRAL,
     PIXELS,
     RUN_SETTINGS,
+    SEARCHABLE,
     SETTINGS,
     SHARED,
     TUNABLE,
@@ -22,11 +23,13 @@ from harness.spec.trial import (
 
 __all__ = [
     "BASELINE",
+    "COLLAPSED",
     "METRICS",
     "NEUTRAL",
     "PIXELS",
     "RUN_SETTINGS",
     "SCHEMA",
+    "SEARCHABLE",
     "SETTINGS",
     "SHARED",
     "TUNABLE",

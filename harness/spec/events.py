@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness.spec.experiment import Dataset
-from harness.spec.records import Failure, Metrics, Result, Stopped
+from harness.spec.records import COLLAPSED, Failure, Metrics, Result, Stopped
 from harness.spec.trial import Trial
 
 Item = TypeVar("Item")
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 class Progress:
     """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
 
-    stage: str  # "images" | "pretrain" | "train" | "evaluate" | "rank" | "cluster"
+    stage: str  # "images" | "pretrain" | "warmup" | "train" | "evaluate" | "rank" | "cluster"
     epoch: int
     epochs: int
     step: int
@@ -25,10 +25,16 @@ class Progress:
     images_per_second: float
     seconds_left: float
     metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, if they were measured
+    cosine: float = 0.0  # mean cosine of images of different classes in the last batch
+
+    @property
+    def collapsed(self) -> bool:
+        """All images are nearly the same to the network."""
+        return self.cosine >= COLLAPSED
 
     @property
     def closes_epoch(self) -> bool:
-        return self.stage in ("pretrain", "train") and self.step == self.steps
+        return self.stage in ("pretrain", "warmup", "train") and self.step == self.steps
 
 
 Event = Progress | Result | Stopped | Failure

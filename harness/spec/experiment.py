@@ -1,5 +1,6 @@
 """Dataset, Protocol, LossSpec and Experiment: what trials are planned from."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,6 +36,11 @@ class Dataset:
     manual: str = ""  # the way to get it by hand
     fingerprint: str = ""  # a hash of the paths, classes and sizes of its files
 
+    @property
+    def images_per_class(self) -> float:
+        """Of its training classes; infinite while it is not known."""
+        return self.train_images / self.train_classes if self.train_classes and self.train_images else math.inf
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -49,15 +55,18 @@ class Protocol:
     search: Mapping[str, tuple[float, float]]  # lr, weight_decay, lr_factor, drawn uniformly in the logarithm
     tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
+    few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:
+    few_below: int = 0  # where a training class has fewer images than this, on average
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
         """What the protocol gives for one loss on one dataset, or on any: knobs, lr, weight_decay."""
         layers = (self.tuned.get(which, {}).get(loss, {}) for which in ("any", dataset))
         return {key: value for layer in layers for key, value in layer.items() if key != "source"}
 
-    def shared(self, dataset: str) -> dict[str, Any]:
-        """What every loss has on one dataset."""
-        return {**self.settings, **self.special.get(dataset, {})}
+    def shared(self, dataset: str, images_per_class: float = math.inf) -> dict[str, Any]:
+        """What every loss has on one dataset. Stronger last: [train], [few_images], [dataset.NAME]."""
+        few = self.few_images if images_per_class < self.few_below else {}
+        return {**self.settings, **few, **self.special.get(dataset, {})}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ SCHEMA = 1  # of a stored result
 # schema -> what makes a record of it one of the next schema
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
+COLLAPSED = 0.99  # an embedding in which images of different classes have this mean cosine tells nothing apart
+
 Metrics = Mapping[str, float]
 Purpose = Literal["search", "grid", "run"]
 
@@ -27,7 +29,7 @@ class Result:
     cite: str
     metrics: Metrics
     conventions: Mapping[str, str]  # how metrics that have several definitions were computed
-    curve: tuple[Mapping[str, float], ...]  # one row per epoch
+    curve: tuple[Mapping[str, float], ...]  # one row per epoch; epoch 0 is the warm-up
     seconds: Mapping[str, float]  # "total" is the sum of the others; of a baseline it is the wall clock
     parameters: int
     artifacts: Mapping[str, Mapping[str, str]]  # files in the storage: path and sha256
@@ -71,6 +73,12 @@ class Result:
     @property
     def has_curves(self) -> bool:
         return has_curves(self.curve)
+
+    @property
+    def collapsed_in(self) -> int | None:
+        """The first epoch that ended with a collapsed embedding, if the last one did, too; 0 is the warm-up."""
+        epochs = [int(row["epoch"]) for row in self.curve if row.get("cosine", 0.0) >= COLLAPSED]
+        return epochs[0] if epochs and self.curve[-1].get("cosine", 0.0) >= COLLAPSED else None
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
@@ -132,7 +140,7 @@ def _check(result: Result) -> None:
 
 def has_curves(curve: Iterable[Mapping[str, float]]) -> bool:
     """Whether the training classes were measured after every epoch, as --curves asks."""
-    return all("train R@1" in row for row in curve)
+    return all("train R@1" in row for row in curve if row["epoch"])
 
 
 def ensemble_id(size: int, members: Iterable[str]) -> str:

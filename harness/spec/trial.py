@@ -20,6 +20,7 @@ PIXELS = "pixels"  # the backbone of the raw-pixel baseline
 
 RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
 TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
+SEARCHABLE = (*TUNABLE, "warmup_epochs")  # settings that random search may draw
 
 
 def _setting(meaning: str, **limits: Any) -> Any:
@@ -89,6 +90,12 @@ class Trial:
     )
     precision: Literal["fp32", "amp"] = _setting("amp has an effect on CUDA only")
 
+    warmup_epochs: float = _added(
+        "epochs, before the others, in which only the embedding layer and what the loss owns learn; 0.5 is half of one",
+        neutral=0.0,
+        least=0,
+    )
+
     @cached_property
     def id(self) -> str:
         """First 12 hex digits of the sha256 of its canonical JSON."""
@@ -151,8 +158,8 @@ class Trial:
 
     @property
     def searched(self) -> dict[str, Any]:
-        """What search may choose: knobs and tunable settings."""
-        return {**self.knobs, **{name: getattr(self, name) for name in TUNABLE}}
+        """What search may choose: knobs and searchable settings."""
+        return {**self.knobs, **{name: getattr(self, name) for name in SEARCHABLE}}
 
     def to_json(self) -> dict[str, Any]:
         """The canonical form, which is hashed and stored; added fields are left out while they are neutral."""

@@ -23,6 +23,15 @@ class Checkpoint:
     curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     best: dict[str, Any] = dataclasses.field(default_factory=dict)  # epoch, score, and the state of model and loss
+    earlier: dict[str, float] = dataclasses.field(default_factory=dict)  # seconds of the stages before this one
+
+    def of(self, stage: str) -> "Checkpoint":
+        """Itself if it is one of this stage, else the stage's beginning, after what came before."""
+        return self if self.stage == stage else Checkpoint(stage, curve=self.curve, earlier=self.earlier)
+
+    def after(self, stage: str, seconds: float, curve: list[dict[str, float]]) -> "Checkpoint":
+        """The moment between two stages: the first took so many seconds, and its curve is part of the record."""
+        return Checkpoint(curve=curve, earlier={**self.earlier, stage: seconds})
 
     @classmethod
     def read(cls, storage: Storage, trial: Trial) -> "Checkpoint":

@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -23,7 +24,7 @@ def augmented(setup: TrialSetup, stage: Stage, epoch: int) -> Iterator[tuple[Ten
     trial, fold = setup.trial, setup.fold
     order = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:batches"))
     looks = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:augment"))
-    for indices in stage.batches.epoch(order):
+    for indices in islice(stage.batches.epoch(order), stage.steps_of(epoch)):
         images = transforms.augmented(setup.images, fold.train[indices], trial, stage.augment, looks)
         yield images, fold.train_labels[indices]
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from harness.training import feeding
 from harness.training.checkpoint import Checkpoint
 from harness.training.optimizers import make_optimizer, make_scheduler
 from harness.training.setup import Stage, TrialSetup, half_precision, seed
-from losses.base import Loss
+from losses.base import Loss, unit
 
 REPORT_STEPS = 8  # steps between two reports of the loss: each of them makes a GPU wait
 
@@ -37,6 +38,7 @@ class Learner:
 
     @classmethod
     def of(cls, setup: TrialSetup, stage: Stage) -> "Learner":
+        setup.model.trunk_frozen = stage.frozen
         optimizer = make_optimizer(setup.model, stage)
         scaler = torch.amp.GradScaler("cuda", enabled=half_precision(stage.precision, setup.device))
         return cls(setup.model, stage.loss, optimizer, make_scheduler(optimizer, stage), scaler)
@@ -58,45 +60,57 @@ class Learner:
 def fit(
     setup: TrialSetup, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
 ) -> Generator[Progress, None, tuple[Curve, float]]:
-    """Train a stage, from its checkpoint if `resumed` is one. Returns the curve, which has the loss, the images seen
-    and the images per second of each epoch, and the seconds that training took.
+    """Train a stage, from its checkpoint if `resumed` is one. Returns the curve, after the rows that `resumed` has of
+    earlier stages, and the seconds that training took. Each epoch's row has the loss, the images seen, the images per
+    second, and the mean cosine of its last batch.
 
     The metrics that `validate` measures after each epoch are added to the curve; their time is not counted. They
     influence only a stage that ends with its best epoch.
     """
     learner = Learner.of(setup, stage)
-    position = resumed if resumed.stage == stage.name else Checkpoint(stage.name)
+    position = resumed.of(stage.name)
     learner.load(position.state)
-    steps, curve, spent, best = len(stage.batches), list(position.curve), position.seconds, position.best
-    for epoch in range(position.epoch + 1, stage.epochs + 1):
+    curve, spent, best = list(position.curve), position.seconds, position.best
+    for epoch in range(position.epoch + 1, stage.last_epoch + 1):
         if stage.schedule == "reloads" and epoch - 1 in stage.drops and best:
             restore(learner, best)
         learner.train()
         torch.manual_seed(seed(setup.trial, f"{stage.name}:{epoch}:loss"))
+        steps = stage.steps_of(epoch)
         values = torch.zeros(steps, device=setup.device)
         seen, begun = 0, time.perf_counter()
         for number, (images, labels) in enumerate(feeding.load(setup, stage, epoch), start=1):
-            values[number - 1] = step(learner, images, labels)
+            values[number - 1], embeddings = step(learner, images, labels)
             seen += len(labels)
-            if number % REPORT_STEPS == 0 and number < steps:
-                yield progress(stage, epoch, values[:number], seen, time.perf_counter() - begun, spent)
-        last = progress(stage, epoch, values, seen, time.perf_counter() - begun, spent)
+            if number % REPORT_STEPS == 0 or number == steps:
+                cosine = mean_cosine(embeddings, labels)
+                report = progress(stage, epoch, values[:number], cosine, seen, time.perf_counter() - begun, spent)
+                if number < steps:
+                    yield report
         spent += time.perf_counter() - begun
         metrics = (yield from validate()) if validate else {}
-        speed = round(last.images_per_second, 1)
-        curve.append({"epoch": epoch, "loss": last.loss, "images": seen, "images_per_second": speed, **metrics})
+        curve.append(
+            {
+                "epoch": epoch,
+                "loss": report.loss,
+                "cosine": round(report.cosine, 4),
+                "images": seen,
+                "images_per_second": round(report.images_per_second, 1),
+                **metrics,
+            }
+        )
         if stage.best and (not best or metrics[stage.best] > best["score"]):
             best = {"epoch": epoch, "score": metrics[stage.best], **copy.deepcopy(learner.state("model", "loss"))}
-        Checkpoint(stage.name, epoch, spent, curve, learner.state(), best).write(storage, setup.trial)
-        yield dataclasses.replace(last, metrics=metrics)
+        Checkpoint(stage.name, epoch, spent, curve, learner.state(), best, position.earlier).write(storage, setup.trial)
+        yield dataclasses.replace(report, metrics=metrics)
     if best:
         restore(learner, best)
     return curve, spent
 
 
-def step(learner: Learner, images: Tensor, labels: Tensor) -> Tensor:
-    """One step of training: embeddings, loss, gradients, optimizer and schedule. Returns the value of the loss, without
-    its graph."""
+def step(learner: Learner, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of training: embeddings, loss, gradients, optimizer and schedule. Returns the value of the loss and the
+    embeddings, without their graph."""
     with torch.autocast(images.device.type, enabled=learner.scaler.is_enabled()):
         embeddings = learner.model(images)
     value = learner.loss(embeddings.float(), labels)
@@ -105,7 +119,7 @@ def step(learner: Learner, images: Tensor, labels: Tensor) -> Tensor:
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.scheduler.step()
-    return value.detach()
+    return value.detach(), embeddings.detach()
 
 
 def restore(learner: Learner, best: dict[str, Any]) -> None:
@@ -113,14 +127,32 @@ def restore(learner: Learner, best: dict[str, Any]) -> None:
     learner.load({name: best[name] for name in ("model", "loss")})
 
 
-def progress(stage: Stage, epoch: int, values: Tensor, seen: int, elapsed: float, spent: float) -> Progress:
-    """Report the mean loss of these steps. The only place where a GPU is waited for and where a NaN is noticed."""
-    check_finite(values, epoch)
-    steps, number = len(stage.batches), len(values)
-    done = (epoch - 1) * steps + number
-    left = (spent + elapsed) / done * (stage.epochs * steps - done)
+def mean_cosine(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Of images of different classes: 1 where all embeddings are the same, and so useless; 0 if there is one class.
+
+    Computed from distances, so that the zeros of a dead network count as the same. What is not a number counts as 1.
+    """
+    points = unit(embeddings.float())
+    lengths = points.square().sum(dim=1)
+    cosines = 1 - (lengths[:, None] + lengths - 2 * points @ points.T) / 2
+    different = labels[:, None] != labels
+    return cosines.masked_fill(~different, 0).sum().div(different.sum().clamp(min=1)).nan_to_num(1.0)
+
+
+def progress(
+    stage: Stage, epoch: int, values: Tensor, cosine: Tensor, seen: int, elapsed: float, spent: float
+) -> Progress:
+    """Report the mean loss of these steps and the last one's mean cosine. The only place where a GPU is waited for and
+    where a NaN is noticed."""
+    loss, cosine_value = torch.stack([values.mean(), cosine]).tolist()
+    if not math.isfinite(loss):
+        check_finite(values, epoch)
+    number = len(values)
+    done = (epoch - 1) * len(stage.batches) + number
+    left = (spent + elapsed) / done * (stage.steps - done)
     speed = seen / max(elapsed, 1e-9)
-    return Progress(stage.name, epoch, stage.epochs, number, steps, values.mean().item(), speed, left)
+    steps = stage.steps_of(epoch)
+    return Progress(stage.name, epoch, stage.last_epoch, number, steps, loss, speed, left, cosine=cosine_value)
 
 
 def check_finite(values: Tensor, epoch: int) -> None:

@@ -36,6 +36,7 @@ NOT_OF_PRETRAINING = frozenset(
         "schedule",
         "drops",
         "checkpoint",
+        "warmup_epochs",
     }
 )
 

@@ -1,7 +1,8 @@
 """What a stage of training works on: the set-up of a trial, and the settings of one stage."""
 
 import hashlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,12 +27,12 @@ class TrialSetup:
 
 @dataclass(frozen=True)
 class Stage:
-    """A loss trained for some epochs, with all settings of its training: pre-training, or the trial itself."""
+    """A loss trained for some epochs, with all settings of its training: pre-training, warm-up, or the trial itself."""
 
     name: str
     loss: Loss
     batches: Balanced | Shuffled
-    epochs: int
+    epochs: float  # of a fraction, the last epoch ends early
     optimizer: str
     lr: float
     head_lr: float  # of the embedding layer; the loss's own parameters have this times its lr_factor
@@ -42,6 +43,20 @@ class Stage:
     schedule: str = "drops"
     drops: tuple[int, ...] = ()
     best: str = ""  # a metric: the stage ends with the network of its best epoch on the held-out classes
+    frozen: bool = False  # the trunk does not learn
+
+    @property
+    def steps(self) -> int:
+        """Of the whole stage; a fraction of an epoch has at least one."""
+        return max(1, round(self.epochs * len(self.batches))) if self.epochs else 0
+
+    @property
+    def last_epoch(self) -> int:
+        return math.ceil(self.steps / len(self.batches))
+
+    def steps_of(self, epoch: int) -> int:
+        """The steps of one epoch, the first of which is 1."""
+        return min(len(self.batches), self.steps - (epoch - 1) * len(self.batches))
 
 
 def main_stage(setup: TrialSetup, loss: Loss) -> Stage:
@@ -62,6 +77,11 @@ def main_stage(setup: TrialSetup, loss: Loss) -> Stage:
         drops=trial.drops,
         best="R@1" if trial.checkpoint == "best-test" else "",
     )
+
+
+def warmup_stage(main: Stage, epochs: float) -> Stage:
+    """What comes before the main stage: the same batches at a constant rate, the trunk held still."""
+    return replace(main, name="warmup", epochs=epochs, schedule="drops", drops=(), best="", frozen=True)
 
 
 def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | None]:

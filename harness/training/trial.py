@@ -22,8 +22,9 @@ from harness.training import allocator
 from harness.training.checkpoint import Checkpoint
 from harness.training.loop import Curve, fit
 from harness.training.measuring import embed_images, score, validation
+from harness.training.optimizers import parameter_groups
 from harness.training.pretraining import pretrain
-from harness.training.setup import TrialSetup, device_of, main_stage, parameters, seed, set_up
+from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
 from losses.base import Loss
 
 UNTRAINED = "Untrained network"
@@ -98,16 +99,32 @@ def events(job: Job) -> Iterator[Event]:
 def train_stages(
     job: Job, setup: TrialSetup, loss: Loss, storage: Storage
 ) -> Generator[Progress, None, tuple[Curve, dict[str, float]]]:
-    """Pre-training, where the trial has it, and the trial's own stage. Returns its curve, and the seconds of each."""
-    seconds = {}
-    checkpoint = Checkpoint.read(storage, setup.trial)
+    """Pre-training and warm-up, where the trial has them, and the trial's own stage. Returns its curve, and the seconds
+    of each."""
+    trial, checkpoint = setup.trial, Checkpoint.read(storage, setup.trial)
     if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
         checkpoint = Checkpoint()  # earlier epochs have no curve, so start over
-    if setup.trial.pretrain_epochs and checkpoint.stage != "train":
-        seconds["pretrain"] = yield from pretrain(setup, loss, storage, checkpoint)
+    if trial.pretrain_epochs and checkpoint.stage not in ("warmup", "train"):
+        seconds = yield from pretrain(setup, loss, storage, checkpoint)
+        checkpoint = checkpoint.after("pretrain", seconds, curve=[])
     stage = main_stage(setup, loss)
-    curve, seconds["train"] = yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage))
-    return curve, seconds
+    if trial.warmup_epochs and checkpoint.stage != "train":
+        checkpoint = yield from warm_up(setup, warmup_stage(stage, trial.warmup_epochs), storage, checkpoint)
+    curve, seconds = yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage))
+    return curve, {**checkpoint.earlier, "train": seconds}
+
+
+def warm_up(
+    setup: TrialSetup, stage: Stage, storage: Storage, checkpoint: Checkpoint
+) -> Generator[Progress, None, Checkpoint]:
+    """Train what is not the trunk, if there is anything. Returns where the main stage begins: the warm-up is one row of
+    its curve, as epoch 0."""
+    if not parameter_groups(setup.model, stage):
+        return checkpoint
+    rows, seconds = yield from fit(setup, stage, storage, checkpoint)
+    images = sum(row["images"] for row in rows)
+    row = {**rows[-1], "epoch": 0, "images": images, "images_per_second": round(images / seconds, 1)}
+    return checkpoint.after(stage.name, seconds, curve=[row])
 
 
 def prepare(job: Job) -> Generator[Progress, None, Images]:

@@ -44,6 +44,11 @@ PLANNED = {
     "quick": "4244b1d160ae",
     "released": "0a0f22f1469e",
 }
+# What these two protocols said then, where they say something else today.
+AS_IN_0_1_0: dict[str, dict[str, Any]] = {
+    "cpu": {"warmup_epochs": 0.0},
+    "quick": {"warmup_epochs": 0.0, "freeze_bn": False, "lr": 2e-3, "head_lr_factor": 1.0},
+}
 
 
 def sha(text: str) -> str:
@@ -85,7 +90,8 @@ def test_pinned_ids_name_the_same_records(id: str, what: tuple[str, str, str, in
 
 @pytest.mark.parametrize(("protocol", "id"), PLANNED.items())
 def test_the_shipped_protocols_name_the_same_trials(protocol: str, id: str) -> None:
-    asked = Experiment(config.dataset("cub"), config.protocol(protocol), (config.loss("group"),))
+    settings = AS_IN_0_1_0.get(protocol, {})
+    asked = Experiment(config.dataset("cub"), config.protocol(protocol), (config.loss("group"),), settings=settings)
     assert [trial.id for trial in plan.final(asked, {})] == [id]
 
 
@@ -94,7 +100,8 @@ def committed() -> Experiment:
     fingerprint = json.loads(RECORDS[0].read_text())["trial"]["fingerprint"]
     losses = tuple(config.loss(name) for name in ("group", "triplet", "proxy_nca", "normalized_softmax"))
     dataset = replace(config.dataset("cub"), fingerprint=fingerprint)
-    return Experiment(dataset, config.protocol("cpu"), losses, trials=4, seeds=2, settings={"weights": "package"})
+    settings = {"weights": "package", **AS_IN_0_1_0["cpu"]}
+    return Experiment(dataset, config.protocol("cpu"), losses, trials=4, seeds=2, settings=settings)
 
 
 def stored_ids(fold: str, loss: str = "*") -> set[str]:
@@ -117,14 +124,14 @@ def test_the_committed_search_is_drawn_as_it_was() -> None:
 class LaterTrial(Trial):
     """Trial in a later version, with a setting that stored records do not have."""
 
-    warmup: int = trial_module._added("epochs of warm-up", neutral=0, least=0)
+    rehearsals: int = trial_module._added("epochs of rehearsal", neutral=0, least=0)
 
 
 def test_a_field_that_is_added_changes_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for file in RECORDS:
         data = json.loads(file.read_text())["trial"]
         later = LaterTrial.from_json(data)
-        assert later.warmup == 0
+        assert later.rehearsals == 0
         assert later.id == Trial.from_json(data).id
         assert later.to_json() == data
     monkeypatch.setattr(plan, "Trial", LaterTrial)
@@ -133,12 +140,12 @@ def test_a_field_that_is_added_changes_no_id(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_field_that_is_added_counts_where_it_is_used() -> None:
     neutral = LaterTrial.from_json(json.loads(RECORDS[0].read_text())["trial"])
-    used = replace(neutral, warmup=2)
+    used = replace(neutral, rehearsals=2)
     assert used.id != neutral.id
-    assert used.to_json()["warmup"] == 2
+    assert used.to_json()["rehearsals"] == 2
     assert LaterTrial.from_json(used.to_json()) == used
-    assert trial_module.settings_of(LaterTrial)["warmup"].default == 0
-    with pytest.raises(ValueError, match="warmup are missing or unknown"):
+    assert trial_module.settings_of(LaterTrial)["rehearsals"].default == 0
+    with pytest.raises(ValueError, match="rehearsals are missing or unknown"):
         Trial.from_json(used.to_json())
 
 

@@ -11,12 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from harness.spec import Progress, Trial
+import losses
+from harness.spec import COLLAPSED, Progress, Trial
 from harness.storage import Storage
 from harness.training import feeding, loop, measuring
 from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from harness.training.setup import TrialSetup, main_stage
+from losses.base import Loss
 from tests.training.trials import job, run, run_until, set_up, trial
 
 MEASURE = measuring.measure
@@ -40,16 +42,17 @@ def test_a_step_is_forward_backward_and_the_optimizers_and_schedules_step(small:
     """Against the textbook's five lines on copies of network and loss, over three steps."""
     learner = learner_of(trial("proxy_nca", lr=1e-2, schedule="drops"))
     model, loss = copy.deepcopy(learner.model), copy.deepcopy(learner.loss)
-    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=1e-2, eps=1e-8)
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=1e-2, eps=1e-8, fused=True)
     learner.train()
     model.train()
     loss.train()
     for seed in range(3):
         images, labels = random_batch(seed)
-        value = loop.step(learner, images, labels)
+        value, embeddings = loop.step(learner, images, labels)
         expected = loss(model(images), labels)
         assert value == expected.detach()
         assert not value.requires_grad
+        assert not embeddings.requires_grad
         optimizer.zero_grad()
         expected.backward()
         optimizer.step()
@@ -68,7 +71,7 @@ def test_a_step_trains_what_the_learner_holds(small: Path) -> None:
 
     learner = learner_of(trial(lr=1e-3, schedule="drops"))
     pulled = dataclasses.replace(learner, loss=Pull())
-    values = [float(loop.step(pulled, *random_batch(0))) for _ in range(20)]
+    values = [float(loop.step(pulled, *random_batch(0))[0]) for _ in range(20)]
     assert values[-1] < 0.9 * values[0]
 
 
@@ -79,7 +82,7 @@ def test_a_learners_state_continues_another_learner(small: Path) -> None:
     second.train()
     loop.step(first, *random_batch(0))
     second.load(copy.deepcopy(first.state()))
-    values = [loop.step(learner, *random_batch(1)) for learner in (first, second)]
+    values = [loop.step(learner, *random_batch(1))[0] for learner in (first, second)]
     assert torch.equal(*values)
     assert set(first.state("model", "loss")) == {"model", "loss"}
 
@@ -175,3 +178,49 @@ def test_a_reloading_trial_continues_from_its_checkpoint_with_the_same_bits(
     resumed, _ = run(reloading, tmp_path / "cut")
     assert resumed.metrics == whole.metrics
     assert [row["loss"] for row in resumed.curve] == [row["loss"] for row in whole.curve]
+
+
+# --- a collapse is seen while it happens ---
+
+
+def test_the_mean_cosine_is_of_images_of_different_classes() -> None:
+    """By hand: two classes at a right angle, whose own images point the same way; lengths do not count."""
+    apart = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
+    labels = torch.tensor([0, 0, 1, 1])
+    assert loop.mean_cosine(apart, labels).item() == pytest.approx(0)
+    sixty = torch.tensor([[1.0, 0.0], [1.0, 3**0.5]])
+    assert loop.mean_cosine(sixty, torch.tensor([0, 1])).item() == pytest.approx(0.5)
+    assert loop.mean_cosine(apart.abs().sum(dim=1, keepdim=True), labels).item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("fill", "labels", "expected"),
+    [(0.0, [0, 1, 2], 1.0), (float("nan"), [0, 1, 2], 1.0), (2.0, [1, 1, 1], 0.0)],
+    ids=["a dead network", "not a number", "one class"],
+)
+def test_the_mean_cosine_where_there_is_no_angle(fill: float, labels: list[int], expected: float) -> None:
+    assert loop.mean_cosine(torch.full((3, 4), fill), torch.tensor(labels)).item() == expected
+
+
+class Shrink(Loss):
+    """Pulls all embeddings to one point."""
+
+    title, cite = "Shrink", "nobody"
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings - 1).square().sum()
+
+
+def test_a_collapse_is_reported_and_recorded(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy, reports = run(trial("triplet", epochs=1, lr=1e-5), tmp_path)
+    assert not any(event.collapsed for event in reports)
+    assert healthy.collapsed_in is None
+
+    real = losses.get
+    monkeypatch.setattr(losses, "get", lambda name, _="": Shrink if name == "softmax" else real(name))
+    shrinking = dataclasses.replace(trial("softmax", epochs=12, lr=1e-2), knobs={})
+    collapsed, reports = run(shrinking, tmp_path)
+    first = next(event for event in reports if event.collapsed)
+    assert first.stage == "train"
+    assert collapsed.collapsed_in == first.epoch
+    assert collapsed.curve[-1]["cosine"] >= COLLAPSED

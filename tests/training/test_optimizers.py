@@ -88,3 +88,28 @@ def test_the_optimizer_is_the_trials(small: Path, name: str, kind: type, has: di
     optimizer = make_optimizer(*model_and_stage(trial(optimizer=name, weight_decay=0.5)))
     assert type(optimizer) is kind
     assert all(group["weight_decay"] == 0.5 and has.items() <= group.items() for group in optimizer.param_groups)
+
+
+def test_adam_on_a_cpu_is_adam(small: Path) -> None:
+    """The fused kernel against the textbook's update (Kingma & Ba, Algorithm 1), on a network whose weights lie
+    channels-last, with weight decay and a rate for each group."""
+    model, stage = model_and_stage(trial("normalized_softmax", lr=1e-2, weight_decay=0.1, head_lr_factor=3.0))
+    optimizer = make_optimizer(model, stage)
+    assert optimizer.defaults["fused"]
+    groups = [(parameter, group["lr"]) for group in optimizer.param_groups for parameter in group["params"]]
+    expected = [parameter.detach().clone() for parameter, _ in groups]
+    moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in expected]
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 4):
+        for index, (parameter, rate) in enumerate(groups):
+            gradient = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
+            gradient = gradient + 0.1 * expected[index]
+            first, second = moments[index]
+            first.mul_(0.9).add_(0.1 * gradient)
+            second.mul_(0.999).add_(0.001 * gradient**2)
+            update = first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+            expected[index] = expected[index] - rate * update
+        optimizer.step()
+    for (parameter, _), value in zip(groups, expected, strict=True):
+        torch.testing.assert_close(parameter.detach(), value, rtol=1e-4, atol=1e-5)
