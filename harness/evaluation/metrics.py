@@ -18,8 +18,6 @@ from harness.evaluation.step import Step
 from harness.evaluation.ties import SPARE, TieBreaker
 from harness.spec import finish
 
-COLLAPSED = 0.999  # mean cosine of two images above which an embedding tells nothing apart
-
 
 @dataclass(frozen=True)
 class Scores:

@@ -22,6 +22,7 @@ class Display:
         self.begun = time.monotonic()
         self.best = BestScores(protocol.select, protocol.folds)
         self.running: dict[str, TaskID] = {}
+        self.collapsed: set[str] = set()  # ids of trials whose collapse was reported
         self.live = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -66,6 +67,9 @@ class Display:
             self._sum_up()
         total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
         self.live.update(self.running[trial.id], total=total, completed=done, status=position(event))
+        if event.collapsed and trial.id not in self.collapsed:
+            self.collapsed.add(trial.id)
+            self.line(f"{trial.name}  collapsed in epoch {event.epoch}: all images have nearly the same embedding")
         if not self.console.is_terminal and event.closes_epoch:
             self.line(f"{trial.name}  {position(event)}")
 

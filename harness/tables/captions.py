@@ -74,6 +74,8 @@ def footnotes(
     skipped = result.provenance.get("bad_images_skipped")
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out.")
+    if "collapsed" in result.conventions:
+        notes.append(f"Its embedding has collapsed: {result.conventions['collapsed']}.")
     own_recipe = result.conventions.get("NMI")
     if "NMI" in metrics and own_recipe != recipe:
         notes.append(f"Its NMI was computed differently: {own_recipe or 'not recorded'}.")
