@@ -119,10 +119,10 @@ def test_a_row_with_one_seed_is_not_underlined() -> None:
 
 
 def test_two_configurations_of_a_loss_are_two_rows_that_say_how_they_differ() -> None:
-    two = [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1}, lr=1e-3)]
+    two = [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1}, lr=1e-4)]
     rows = build(two)[0].rows
     assert [row.label for row in rows] == [
-        "Triplet (lr = 0.001, margin = 0.1)",
+        "Triplet (lr = 0.0001, margin = 0.1)",
         f"Triplet (lr = {a_trial().lr}, margin = 0.2)",
     ]
 

@@ -95,7 +95,7 @@ def test_the_record_has_its_seconds_and_its_loss(small: Path, tmp_path: Path) ->
 
 def test_it_is_skipped_where_nothing_but_the_trunk_can_learn(small: Path, tmp_path: Path) -> None:
     without, reports = run(trial("triplet", dim=None, warmup_epochs=1.0), tmp_path)
-    assert {event.stage for event in reports} == {"train", "evaluate"}
+    assert "warmup" not in {event.stage for event in reports}
     assert "warmup" not in without.seconds
     never, _ = run(trial("triplet", dim=None), tmp_path)
     assert without.metrics == never.metrics
