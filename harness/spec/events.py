@@ -29,8 +29,9 @@ class Progress:
 
     @property
     def collapsed(self) -> bool:
-        """All images are nearly the same to the network."""
-        return self.cosine >= COLLAPSED
+        """All images are nearly the same to the network. A new embedding layer may begin like this, so a warm-up does
+        not count."""
+        return self.stage != "warmup" and self.cosine >= COLLAPSED
 
     @property
     def closes_epoch(self) -> bool:

@@ -13,7 +13,7 @@ SCHEMA = 1  # of a stored result
 # schema -> what makes a record of it one of the next schema
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
-COLLAPSED = 0.99  # an embedding in which images of different classes have this mean cosine tells nothing apart
+COLLAPSED = 0.999  # an embedding in which images of different classes have this mean cosine tells nothing apart
 
 Metrics = Mapping[str, float]
 Purpose = Literal["search", "grid", "run"]
@@ -76,9 +76,13 @@ class Result:
 
     @property
     def collapsed_in(self) -> int | None:
-        """The first epoch that ended with a collapsed embedding, if the last one did, too; 0 is the warm-up."""
-        epochs = [int(row["epoch"]) for row in self.curve if row.get("cosine", 0.0) >= COLLAPSED]
-        return epochs[0] if epochs and self.curve[-1].get("cosine", 0.0) >= COLLAPSED else None
+        """The epoch from which on every epoch ended with a collapsed embedding."""
+        first = None
+        for row in reversed(self.curve):
+            if row["epoch"] == 0 or row.get("cosine", 0.0) < COLLAPSED:
+                break
+            first = int(row["epoch"])
+        return first
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}

@@ -218,7 +218,7 @@ def test_a_collapse_is_reported_and_recorded(small: Path, tmp_path: Path, monkey
 
     real = losses.get
     monkeypatch.setattr(losses, "get", lambda name, _="": Shrink if name == "softmax" else real(name))
-    shrinking = dataclasses.replace(trial("softmax", epochs=12, lr=1e-2), knobs={})
+    shrinking = dataclasses.replace(trial("softmax", epochs=30, lr=1e-2), knobs={})
     collapsed, reports = run(shrinking, tmp_path)
     first = next(event for event in reports if event.collapsed)
     assert first.stage == "train"
