@@ -68,7 +68,9 @@ def seconds_of(trial: Trial, account: Account, cost: "Cost") -> float:
         evaluated_per_epoch = training + test
     elif account.is_watched(trial) or trial.checkpoint != "last":
         evaluated_per_epoch = test
-    return trial.epochs * (training * cost.train + evaluated_per_epoch * cost.evaluate) + test * cost.evaluate
+    warmup = trial.warmup_epochs * training * cost.evaluate  # the trunk gets no gradient
+    epochs = trial.epochs * (training * cost.train + evaluated_per_epoch * cost.evaluate)
+    return warmup + epochs + test * cost.evaluate
 
 
 def shared_by(trial: Trial, account: Account, cost: "Cost") -> dict[str, tuple[float, float]]:
