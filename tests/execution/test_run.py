@@ -184,6 +184,7 @@ def test_the_best_score_of_a_search_is_a_mean_over_folds_that_have_all_ended() -
         ({"fold": "test", "checkpoint": "best-test"}, {}, 3 * (400 + 10) + 10),
         ({"fold": "val0"}, {"scheduler": "asha"}, 3 * (300 + 10) + 10),
         ({"fold": "test"}, {"scheduler": "asha"}, 3 * 400 + 10),
+        ({"fold": "test", "warmup_epochs": 2.0}, {}, 2 * 40 + 3 * 400 + 10),  # without a gradient of the trunk
     ],
 )
 def test_the_estimate_counts_every_evaluation(
@@ -193,4 +194,5 @@ def test_the_estimate_counts_every_evaluation(
     dataset = dataclasses.replace(planned.dataset, train_images=400, test_images=100)
     account = Account(dataclasses.replace(planned, dataset=dataset), Store(tmp_path))
     cost = estimate.Cost(train=1.0, evaluate=0.1, parameters=0, dim=0)
-    assert estimate.seconds_of(a_trial(epochs=3, **changes), account, cost) == pytest.approx(seconds)
+    trial = a_trial(**{"epochs": 3, "warmup_epochs": 0.0, **changes})
+    assert estimate.seconds_of(trial, account, cost) == pytest.approx(seconds)
