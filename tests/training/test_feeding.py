@@ -69,7 +69,7 @@ for _ in feeding.feed(at_work.device, measuring.batches(at_work, at_work.fold.te
 over.set()
 thread.join()
 assert {"images", "train", "evaluate"} <= stages, stages
-print(peak, sum(entry.bytes for entry in cache.entries()))
+print(peak, sum(summary.bytes for summary in cache.summaries()))
 """
 
 
