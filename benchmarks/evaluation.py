@@ -114,7 +114,7 @@ def clusters(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
 
     def run(x: Any, y: Any) -> dict[str, float]:
         from harness.evaluation.clustering import kmeans
-        from harness.evaluation.recipes import RECIPES
+        from harness.spec.recipes import RECIPES
 
         return quality(x, y, kmeans(x, len(y.unique()), 0, RECIPES[recipe]))
 
@@ -126,7 +126,7 @@ def seeds(recipe: str) -> Callable[[Any, Any], dict[str, float]]:
 
     def run(x: Any, y: Any) -> dict[str, float]:
         from harness.evaluation.clustering import kmeans
-        from harness.evaluation.recipes import RECIPES
+        from harness.spec.recipes import RECIPES
 
         found = [quality(x, y, kmeans(x, len(y.unique()), seed, RECIPES[recipe])) for seed in range(SEEDS)]
         means = {name: sum(one[name] for one in found) / SEEDS for name in ("inertia", "NMI")}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from harness.spec import Failure, Purpose, Result, UserError, unknown
-from harness.tables.layout import Format, Kind, Published
+from harness.tables.layout import Format, Kind, Options, Published
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ class Results:
     ) -> str:
         """The tables of `harness tables` as text, of one kind or of all. `published`: the paper's numbers beside ours,
         in rows of their own, or not at all. `metrics`: the columns; empty for Recall@K and NMI."""
-        from harness.analysis.results import on_test
+        from harness.analysis.results import on_test, select
         from harness.tables.build import KINDS, build_all
         from harness.tables.render.data import csv
         from harness.tables.render.formats import BIBLIOGRAPHY, render
@@ -85,9 +85,9 @@ class Results:
         if format not in get_args(Format):
             raise unknown("format", format, get_args(Format))
         if format == "csv":
-            return csv(on_test(self.results), metrics, published=published != "none")
+            return csv(on_test(select(self.results)), metrics, published=published != "none")
         kinds = tuple(KINDS) if kind == "all" else (kind,)
-        texts = render(build_all(self._with_searches(), kinds, published, metrics), format)
+        texts = render(build_all(self._with_searches(), kinds, Options(published, tuple(metrics))), format)
         return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
 
     def _with_searches(self) -> list[Result]:

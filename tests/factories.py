@@ -5,6 +5,7 @@ from typing import Any
 
 from harness import config, plan
 from harness.spec import Result, Trial
+from harness.spec.recipes import LLOYD
 
 
 def a_trial(**changes: Any) -> Trial:
@@ -29,7 +30,7 @@ def a_result(trial: Trial | None = None, **metrics: float) -> Result:
         title="Triplet",
         cite="Schroff et al., CVPR 2015",
         metrics=metrics or {"R@1": 0.5, "R@2": 0.6, "NMI": 0.7, "MAP@R": 0.3},
-        conventions={},
+        conventions={"NMI": str(LLOYD)},
         curve=({"epoch": 1, "loss": 0.5},),
         seconds={"train": 1.0, "total": 2.0},
         parameters=10,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness import config
 from harness.analysis.results import Scored, scored_search
-from harness.spec import Result, Trial
+from harness.spec import SHARED, Result, Trial
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,10 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
 def trained_as(trial: Trial) -> tuple:
     """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
     data = (trial.dataset, trial.dataset_version, trial.fingerprint)
-    return (*data, trial.protocol, trial.loss, trial.loss_version, *trial.shared)
+    rules = config.find_protocol(trial.protocol)
+    searched = rules.search if rules else {}
+    shared = (getattr(trial, name) for name in SHARED if name not in searched)
+    return (*data, trial.protocol, trial.loss, trial.loss_version, *shared)
 
 
 def selection(protocol: str) -> tuple[int, str]:

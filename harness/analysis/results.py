@@ -5,21 +5,41 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from harness import config
 from harness.plan import IDLE
 from harness.spec import PIXELS, SHARED, Result, Trial, metric_order, unknown
+from harness.spec.recipes import LLOYD, recipe_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def select(results: Iterable[Result], recipe: str = "", **keep: str | None) -> list[Result]:
-    """The results with these values. `recipe`: only those that were measured again with this NMI recipe."""
-    return matching((result for result in results if result.recipe == recipe), **keep)
+def select(results: Iterable[Result], **keep: str | None) -> list[Result]:
+    """The results with these values, with NMI by the usual recipe where it was measured."""
+    return matching(with_nmi_by(LLOYD.name, results), **keep)
+
+
+def with_nmi_by(recipe: str, results: Iterable[Result]) -> list[Result]:
+    """The results, each once. A run that was measured again with this recipe has that NMI, the others keep theirs."""
+    results = list(results)
+    measured_again = {
+        result.members[0]: result for result in results if result.recipe and recipe_of(result.conventions) == recipe
+    }
+    return [with_nmi_of(measured_again.get(result.id), result) for result in results if not result.recipe]
+
+
+def with_nmi_of(measured_again: Result | None, result: Result) -> Result:
+    if measured_again is None:
+        return result
+    return replace(
+        result,
+        metrics={**result.metrics, "NMI": measured_again.metrics["NMI"]},
+        conventions={**result.conventions, "NMI": measured_again.conventions["NMI"]},
+    )
 
 
 def matching(results: Iterable[Result], **keep: str | None) -> list[Result]:

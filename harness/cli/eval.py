@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, read_result, storage_of
-from harness.evaluation.recipes import LLOYD, RECIPES, recipe_of
 from harness.spec import Result, metric_order, unknown
+from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
 
 

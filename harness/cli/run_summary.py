@@ -66,8 +66,9 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     from harness.tables.render.formats import render
 
     stored, _ = account.store.results()
-    searched = [result for result in stored if not result.trial.on_test]  # captions state each loss's budget
-    built = build_all([*results, *searched], ("losses", "ensembles"))
+    # captions state each loss's budget, and a run that was measured again may have another NMI
+    others = [result for result in stored if result.recipe or not result.trial.on_test]
+    built = build_all([*results, *others], ("losses", "ensembles"))
     print(*render(built, "markdown").values(), sep="\n", end="")
     if results and not on_test(results):
         print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)

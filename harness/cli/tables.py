@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from harness.analysis.results import on_test, select
+from harness.analysis.results import matching, on_test, with_nmi_by
 from harness.cli.app import (
     RESULTS,
     BackboneOption,
@@ -17,10 +17,11 @@ from harness.cli.app import (
     require,
 )
 from harness.files import writing
-from harness.spec import UserError
+from harness.spec import UserError, unknown
+from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
 from harness.tables.build import KINDS, build_all
-from harness.tables.layout import Format, Kind, Published
+from harness.tables.layout import Format, Kind, Options, Published
 from harness.tables.render.data import csv
 from harness.tables.render.formats import BIBLIOGRAPHY, render
 
@@ -54,9 +55,11 @@ def tables(
     nmi_recipe: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Show the results that `harness eval` measured again with this recipe, e.g. sklearn."
+            metavar="NAME",
+            help=f"Show NMI by this recipe where `harness eval` has measured it: {', '.join(RECIPES)}. Rows without it "
+            "are footnoted.",
         ),
-    ] = "",
+    ] = LLOYD.name,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,17 +70,19 @@ def tables(
 ) -> None:
     """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
+    if nmi_recipe not in RECIPES:
+        raise unknown("NMI recipe", nmi_recipe, RECIPES)
     stored, problems = Store(results).results()
-    columns = [name.strip() for name in metrics.split(",") if name.strip()]
-    selected = select(stored, nmi_recipe, dataset=dataset, protocol=protocol, backbone=backbone)
-    if not selected and nmi_recipe:
-        raise UserError(f"no results with --nmi-recipe {nmi_recipe}; make some with: harness eval ID --nmi-recipe NAME")
+    columns = tuple(name.strip() for name in metrics.split(",") if name.strip())
+    selected = matching(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    if nmi_recipe != LLOYD.name and not any(recipe_of(result.conventions) == nmi_recipe for result in selected):
+        raise UserError(f"no results by {nmi_recipe}; make some with: harness eval ID --nmi-recipe {nmi_recipe}")
     kinds = tuple(KINDS) if table == "all" else (table,)
-    built = build_all(selected, kinds, published, columns)
+    built = build_all(selected, kinds, Options(published, columns, nmi_recipe))
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if form == "csv":
-        texts = {"results.csv": csv(on_test(selected), columns, published=published != "none")}
+        texts = {"results.csv": csv(on_test(with_nmi_by(nmi_recipe, selected)), columns, published=published != "none")}
     else:
         texts = render(built, form, standalone=standalone)
     if out is None:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from harness.evaluation import hartigan, lloyd
-from harness.evaluation.recipes import FAISS, FAISS_ITERATIONS, HARTIGAN, LLOYD, SKLEARN, Recipe, starts
 from harness.evaluation.step import Step
 from harness.spec import UserError, finish
+from harness.spec.recipes import FAISS, FAISS_ITERATIONS, HARTIGAN, LLOYD, SKLEARN, Recipe, starts
 
 
 def nmi(embeddings: Tensor, labels: Tensor, seed: int, recipe: Recipe = LLOYD) -> float:

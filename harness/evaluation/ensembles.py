@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.evaluation.metrics import measure
-from harness.evaluation.recipes import LLOYD, RECIPES
 from harness.spec import Result, UserError, finish
+from harness.spec.recipes import LLOYD, RECIPES
 from harness.storage import Storage
 
 

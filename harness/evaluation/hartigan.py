@@ -20,8 +20,8 @@ from collections.abc import Generator, Iterator
 import torch
 from torch import Tensor
 
-from harness.evaluation.recipes import LLOYD_AFTER_SWEEPS, ROUNDS, SWEEPS, WORTH
 from harness.evaluation.step import Step
+from harness.spec.recipes import LLOYD_AFTER_SWEEPS, ROUNDS, SWEEPS, WORTH
 
 NEAR = 8  # clusters that a short sweep compares a point with
 SHORT = 8  # short sweeps between two whole ones, at most

@@ -13,9 +13,9 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
-from harness.evaluation.recipes import starts
 from harness.evaluation.seeding import random_numbers, seeds, trials
 from harness.evaluation.step import Step
+from harness.spec.recipes import starts
 
 ITERATIONS = 300  # at most; this and the tolerance are scikit-learn's
 TOLERANCE = 1e-4  # of the mean variance of a coordinate: centres that move less than this, squared, have converged

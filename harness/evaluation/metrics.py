@@ -13,10 +13,10 @@ from torch import Tensor
 
 from harness.evaluation.clustering import cluster, mutual_information
 from harness.evaluation.neighbours import Tiles, rank
-from harness.evaluation.recipes import KMEANS_SEED, LLOYD, Recipe
 from harness.evaluation.step import Step
 from harness.evaluation.ties import SPARE, TieBreaker
 from harness.spec import finish
+from harness.spec.recipes import KMEANS_SEED, LLOYD, Recipe
 
 
 @dataclass(frozen=True)

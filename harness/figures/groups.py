@@ -76,7 +76,7 @@ class Search:
 def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
     """The results by copy of a dataset, protocol and backbone. Raw pixels have no backbone and no figure; runs that
     were measured again stand in tables only."""
-    results = select(results, "", **keep)
+    results = select(results, **keep)
     parts: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         trial = result.trial

@@ -6,22 +6,22 @@ from dataclasses import replace
 from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
 from harness.spec import Result
 from harness.tables import captions
-from harness.tables.layout import PARAMETERS, Column, Published, Row, Table
+from harness.tables.layout import PARAMETERS, Column, Options, Row, Table
 from harness.tables.rows import marked, published_rows, rows
 
 METRICS = ("R@1", "NMI")
 
 
-def backbones(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+def backbones(results: Sequence[Result], options: Options) -> list[Table]:
     """One table per protocol, one row per loss and network. Its metrics are fixed."""
     single = [result for result in on_test(results) if not result.is_ensemble and not result.trial.is_baseline]
     return [
-        table(protocol, members, published)
+        table(protocol, members, options)
         for protocol, members in group_by(single, lambda result: result.trial.protocol)
     ]
 
 
-def table(protocol: str, results: Sequence[Result], published: Published) -> Table:
+def table(protocol: str, results: Sequence[Result], options: Options) -> Table:
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset) for dataset in datasets for name in (PARAMETERS, *METRICS)
@@ -29,14 +29,15 @@ def table(protocol: str, results: Sequence[Result], published: Published) -> Tab
     measured: list[Row] = []
     for backbone in sorted({result.trial.backbone for result in results}):
         parts = [with_backbone(dataset, backbone) for dataset in datasets]
-        of_backbone = rows([part for part in parts if part.results], columns, beside=published == "beside")
+        of_backbone = rows([part for part in parts if part.results], columns, options)
         measured += [replace(row, label=f"{row.label}, {backbone}") for row in of_backbone]
     measured = marked(measured)
-    printed = published_rows("backbones", columns) if published == "rows" else []
+    printed = published_rows("backbones", columns) if options.published == "rows" else []
     if printed:
         measured = [replace(row, section="Measured here") for row in measured]
     every = (*printed, *measured)
-    caption = " ".join(captions.legend("backbones", every, columns, captions.seeds_of(results)))
+    legend = captions.legend("backbones", every, captions.seeds_of(results))
+    caption = " ".join([*legend, *captions.nmi(datasets, columns, options.recipe)])
     return Table("backbones", protocol, "", columns, every, caption)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.results import with_nmi_by
 from harness.spec import Result
 from harness.tables.backbones import backbones
-from harness.tables.layout import Kind, Published, Table
+from harness.tables.layout import Kind, Options, Table
 from harness.tables.losses import ensembles, losses
 from harness.tables.search import search
 
-Builder = Callable[[Sequence[Result], Published, Sequence[str]], list[Table]]
+Builder = Callable[[Sequence[Result], Options], list[Table]]
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,16 @@ KINDS: Mapping[Kind, TableKind] = {
     ),
 }
 
+DEFAULT = Options()
 
-def build(
-    results: Sequence[Result], kind: Kind = "losses", published: Published = "beside", metrics: Sequence[str] = ()
-) -> list[Table]:
-    """The tables of one kind, one per protocol and backbone; `metrics`: the columns, instead of Recall@K and NMI."""
-    return KINDS[kind].build(results, published, metrics)
+
+def build(results: Sequence[Result], kind: Kind = "losses", options: Options = DEFAULT) -> list[Table]:
+    """The tables of one kind, one per protocol and backbone, from everything that is stored of these runs."""
+    return KINDS[kind].build(with_nmi_by(options.recipe, results), options)
 
 
 def build_all(
-    results: Sequence[Result],
-    kinds: Iterable[Kind] = tuple(KINDS),
-    published: Published = "beside",
-    metrics: Sequence[str] = (),
+    results: Sequence[Result], kinds: Iterable[Kind] = tuple(KINDS), options: Options = DEFAULT
 ) -> list[Table]:
     """The tables of several kinds, in this order."""
-    return [table for kind in kinds for table in build(results, kind, published, metrics)]
+    return [table for kind in kinds for table in build(results, kind, options)]

@@ -1,17 +1,18 @@
 """The text below a table: how its numbers were made, each loss's budget, and the footnotes of its rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import commands
 from harness.analysis import budget, reference
 from harness.analysis.results import OnDataset, configurations, telling_settings
 from harness.spec import Result
+from harness.spec.recipes import recipe_of
 from harness.tables.layout import PUBLISHED, Column, Kind, Row
 
 
-def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> list[str]:
+def legend(kind: Kind, rows: Sequence[Row], seeds: Sequence[int]) -> list[str]:
     """What the numbers are, and which differences are significant. `rows`: all rows of the table; `seeds`: how many
     seeds each configuration has."""
     low, high = min(seeds), max(seeds)
@@ -32,11 +33,24 @@ def legend(kind: Kind, rows: Sequence[Row], columns: Sequence[Column], seeds: Se
     if any(cell.published for row in rows for cell in row.cells):
         sentences.append(
             f"In brackets: the number published in {reference.paper()['cite']}, and ours minus published in percentage "
-            "points. All published numbers except the Group Loss's are quoted there from other papers."
+            "points. All published numbers except the Group Loss's are quoted there from other papers. The paper does "
+            "not describe the k-means of its NMI."
         )
-        if any(column.name == "NMI" for column in columns):
-            sentences.append("The paper does not describe its k-means, and NMI depends on it.")
     return sentences
+
+
+def nmi(datasets: Sequence[OnDataset], columns: Sequence[Column], recipe: str) -> list[str]:
+    """By which recipe NMI was measured, where a table shows it."""
+    if not any(column.name == "NMI" for column in columns):
+        return []
+    every = all(not other_recipes(dataset.results, recipe) for dataset in datasets)
+    return [f"NMI by the k-means recipe {recipe}{'' if every else ', except where a footnote names another'}."]
+
+
+def other_recipes(runs: Iterable[Result], recipe: str) -> Counter[str]:
+    """How many of these runs have an NMI by another recipe, and which."""
+    stated = [run.conventions.get("NMI", "not recorded") for run in runs if "NMI" in run.metrics]
+    return Counter(text for text in stated if recipe_of({"NMI": text}) != recipe)
 
 
 def seeds_of(results: Iterable[Result]) -> list[int]:
@@ -63,11 +77,12 @@ def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[st
 
 
 def footnotes(
-    result: Result, usual: Mapping[str, Any], recipe: str | None, metrics: Sequence[str], *, beside: bool
+    runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], *, beside: bool
 ) -> tuple[str, ...]:
-    """What a reader has to know about a row: an epoch chosen on test classes, settings or a recipe for NMI that the
-    other rows do not have, and, with the paper's numbers beside ours, what the paper did differently."""
-    trial = result.trial
+    """What a reader has to know about a row, given its runs: an epoch chosen on test classes, settings that the other
+    rows do not have, NMI by another recipe and, with the paper's numbers beside ours, what the paper did
+    differently."""
+    result, trial = runs[0], runs[0].trial
     notes = []
     if trial.epoch_chosen_on:
         notes.append(f"Its epoch was chosen on {trial.epoch_chosen_on}.")
@@ -76,9 +91,8 @@ def footnotes(
         notes.append(f"{skipped} images could not be read and were left out.")
     if "collapsed" in result.conventions:
         notes.append(f"Its embedding has collapsed: {result.conventions['collapsed']}.")
-    own_recipe = result.conventions.get("NMI")
-    if "NMI" in metrics and own_recipe != recipe:
-        notes.append(f"Its NMI was computed differently: {own_recipe or 'not recorded'}.")
+    if "NMI" in metrics:
+        notes += nmi_notes(runs, recipe)
     different = [
         f"{name} = {written(getattr(trial, name))} (others: {written(usual[name])})"
         for name in telling_settings(trial)
@@ -87,6 +101,14 @@ def footnotes(
     if different:
         notes.append(f"{'Measured' if trial.is_baseline else 'Trained'} differently: {'; '.join(different)}.")
     return (*notes, *(papers_notes(result, metrics) if beside else ()))
+
+
+def nmi_notes(runs: Sequence[Result], recipe: str) -> Iterator[str]:
+    """Which of a row's runs have an NMI by another recipe than the table's."""
+    for text, count in other_recipes(runs, recipe).items():
+        whose = "Its NMI" if count == len(runs) else f"The NMI of {count} of its {len(runs)} runs"
+        name = recipe_of({"NMI": text})
+        yield f"{whose} is by {f'{name} ({text})' if name else f'another recipe ({text})'}."
 
 
 def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Literal
 
 from harness.spec import percent
+from harness.spec.recipes import LLOYD
 
 Kind = Literal["losses", "ensembles", "backbones", "search"]
 Published = Literal["beside", "rows", "none"]  # where the paper's numbers stand
@@ -14,6 +15,15 @@ Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, no
 PARAMETERS = "Params"  # a column that is no metric
 BASELINES = "Baselines"  # the section of what is not trained; it is printed without a title
 PUBLISHED = "Published"  # how the titles of the paper's sections begin
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose about tables."""
+
+    published: Published = "beside"
+    metrics: tuple[str, ...] = ()  # the columns; empty for Recall@K and NMI
+    recipe: str = LLOYD.name  # of NMI; rows that have none by it are footnoted
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,24 @@ from dataclasses import replace
 from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
 from harness.spec import Result, metric_order, papers_metrics, unknown
 from harness.tables import captions
-from harness.tables.layout import Column, Kind, Published, Table
+from harness.tables.layout import Column, Kind, Options, Table
 from harness.tables.rows import published_rows, rows
 
 
-def losses(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+def losses(results: Sequence[Result], options: Options) -> list[Table]:
     """Single networks, one table per protocol and backbone."""
-    check_metrics(results, metrics)
+    check_metrics(results, options.metrics)
     tables = []
     for comparison in comparisons(results):
         singles = [result for result in on_test(comparison.results) if not result.is_ensemble]
         if singles:
-            tables.append(table("losses", comparison, singles, published, metrics))
+            tables.append(table("losses", comparison, singles, options))
     return tables
 
 
-def ensembles(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+def ensembles(results: Sequence[Result], options: Options) -> list[Table]:
     """The ensembles of each loss that has some, and their single networks."""
-    check_metrics(results, metrics)
+    check_metrics(results, options.metrics)
     tables = []
     for comparison in comparisons(results):
         tested = on_test(comparison.results)
@@ -31,7 +31,7 @@ def ensembles(results: Sequence[Result], published: Published, metrics: Sequence
         members = {result.trial.configuration for result in joined}
         singles = [result for result in tested if not result.is_ensemble and result.trial.configuration in members]
         if joined:
-            tables.append(table("ensembles", comparison, [*singles, *joined], published, metrics))
+            tables.append(table("ensembles", comparison, [*singles, *joined], options))
     return tables
 
 
@@ -43,21 +43,21 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
             raise unknown("metric", name, sorted(known, key=metric_order))
 
 
-def table(
-    kind: Kind, comparison: Comparison, results: Sequence[Result], published: Published, metrics: Sequence[str]
-) -> Table:
+def table(kind: Kind, comparison: Comparison, results: Sequence[Result], options: Options) -> Table:
     """A table of `results`. The budgets in its caption count all results of the comparison."""
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset)
         for dataset in datasets
-        for name in metrics or papers_metrics(name for result in dataset.results for name in result.metrics)
+        for name in options.metrics or papers_metrics(name for result in dataset.results for name in result.metrics)
     )
-    measured = rows(datasets, columns, beside=published == "beside")
-    printed = published_rows(kind, columns) if published == "rows" else []
+    measured = rows(datasets, columns, options)
+    printed = published_rows(kind, columns) if options.published == "rows" else []
     if printed:
         measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
     every = (*printed, *measured)
-    legend = captions.legend(kind, every, columns, captions.seeds_of(results))
-    caption = " ".join([*legend, *captions.budgets(datasets, comparison.results)])
+    legend = captions.legend(kind, every, captions.seeds_of(results))
+    caption = " ".join(
+        [*legend, *captions.nmi(datasets, columns, options.recipe), *captions.budgets(datasets, comparison.results)]
+    )
     return Table(kind, comparison.protocol, comparison.backbone, columns, every, caption)

@@ -1,7 +1,6 @@
 """Rows of a table: stored results with their seeds joined and the best marked, and the paper's own rows."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -12,7 +11,7 @@ from harness.analysis.results import OnDataset, group_by, title_of, usual_settin
 from harness.analysis.statistics import half_width, not_significantly_different
 from harness.spec import TUNABLE, Result, percent
 from harness.tables import captions
-from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Row
+from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Options, Row
 
 PIXEL_SETTINGS = ("resize", "aspect", "crop")  # what tells raw pixels apart
 
@@ -28,9 +27,10 @@ class Place(NamedTuple):
     label: str
 
 
-def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], *, beside: bool) -> list[Row]:
+def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Options) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
-    for each. `beside`: with the paper's numbers beside ours."""
+    for each."""
+    beside = options.published == "beside"
     runs: dict[Place, dict[str, list[Result]]] = {}
     notes: dict[Place, dict[str, tuple[str, ...]]] = {}
     for dataset in datasets:
@@ -38,13 +38,12 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], *, beside: bo
         metrics = [column.name for column in columns if column.group == title]
         configurations = [same for _, same in group_by(dataset.results, same_row)]
         usual = usual_settings(dataset.results)
-        recipe = Counter(same[0].conventions.get("NMI") for same in configurations).most_common(1)[0][0]
         for same in configurations:
             place = place_of(same[0], [other[0] for other in configurations])
             while title in runs.get(place, {}):
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
-            notes.setdefault(place, {})[title] = captions.footnotes(same[0], usual, recipe, metrics, beside=beside)
+            notes.setdefault(place, {})[title] = captions.footnotes(same, usual, options.recipe, metrics, beside=beside)
     joined = []
     for place in sorted(runs):
         cells = tuple(cell(runs[place].get(column.group, []), column, beside=beside) for column in columns)

@@ -7,11 +7,11 @@ from harness.analysis.results import Comparison, OnDataset, by_dataset, comparis
 from harness.analysis.statistics import expected_best
 from harness.spec import Result, percent
 from harness.tables.captions import written
-from harness.tables.layout import Cell, Column, Published, Row, Table
+from harness.tables.layout import Cell, Column, Options, Row, Table
 from harness.tables.rows import distinction, same_row
 
 
-def search(results: Sequence[Result], published: Published, metrics: Sequence[str]) -> list[Table]:
+def search(results: Sequence[Result], options: Options) -> list[Table]:
     """One table per protocol, backbone and dataset. The paper has no such numbers, and the columns are fixed."""
     tables = []
     for comparison in comparisons(results):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from harness.data import transforms
 from harness.evaluation import metrics
-from harness.evaluation.recipes import LLOYD
 from harness.evaluation.step import Step
 from harness.spec import Job, Progress
+from harness.spec.recipes import LLOYD
 from harness.training.feeding import feed
 from harness.training.loop import Validate
 from harness.training.setup import Stage, TrialSetup, half_precision

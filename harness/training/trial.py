@@ -13,8 +13,8 @@ from harness import provenance
 from harness.data import loading
 from harness.data.folds import Images, fold
 from harness.evaluation.metrics import mean_cosine
-from harness.evaluation.recipes import LLOYD
 from harness.spec import COLLAPSED, PIXELS, Event, Failure, Job, Metrics, Progress, Result, has_curves, is_disk_full
+from harness.spec.recipes import LLOYD
 from harness.storage import Storage, artifact
 from harness.storage import embeddings as embeddings_file
 from harness.storage import weights as weights_file

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from harness import config
 from harness.analysis import budget
 from harness.spec import Result
 from tests.factories import loss_row
@@ -57,3 +60,14 @@ def test_numbers_have_units_and_plurals() -> None:
 def test_a_protocol_that_is_gone_selected_by_recall_on_one_fold() -> None:
     assert budget.selection("gone") == (1, "R@1")
     assert budget.selection("fair") == (4, "MAP@R")
+
+
+def test_a_setting_that_the_protocol_searches_may_differ_between_search_and_final_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    final, searched = loss_row("triplet", "Triplet", 0.5), trial(0.1, warmup_epochs=0.7)
+    assert not budget.of(final.trial, [searched]).search
+    protocol = config.protocol("quick")
+    searching = replace(protocol, search={**protocol.search, "warmup_epochs": (0.5, 2.0)})
+    monkeypatch.setattr(config, "find_protocol", lambda name: searching)
+    assert len(budget.of(final.trial, [searched]).search) == 1

@@ -6,8 +6,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from harness.analysis.results import by_dataset, comparisons, frame, long_frame, select, untrained, usual_settings
+from harness.analysis.results import (
+    by_dataset,
+    comparisons,
+    frame,
+    long_frame,
+    select,
+    untrained,
+    usual_settings,
+    with_nmi_by,
+)
 from harness.spec import UserError
+from harness.spec.recipes import SKLEARN
 from tests.factories import NETWORK, USUAL, a_result, a_trial, baseline, loss_row
 
 
@@ -16,10 +26,28 @@ def test_a_filter_that_matches_nothing_names_what_there_is() -> None:
         select(USUAL, protocol="quik")
 
 
-def test_what_was_measured_again_is_selected_by_its_recipe() -> None:
-    again = replace(USUAL[0], recipe="sklearn", members=(USUAL[0].id,))
+def test_a_run_shows_the_nmi_of_a_recipe_only_where_it_was_measured_with_it() -> None:
+    again = replace(
+        USUAL[0],
+        metrics={"R@1": 0.0, "NMI": 0.25},
+        conventions={"NMI": str(SKLEARN)},
+        recipe="sklearn",
+        members=(USUAL[0].id,),
+    )
     assert select([*USUAL, again]) == USUAL
-    assert select([*USUAL, again], "sklearn") == [again]
+    first, *others = with_nmi_by("sklearn", [*USUAL, again])
+    assert (first.metrics["NMI"], first.conventions["NMI"]) == (0.25, str(SKLEARN))
+    assert first == replace(USUAL[0], metrics=first.metrics, conventions=first.conventions)
+    assert {**first.metrics, "NMI": 0.6} == USUAL[0].metrics  # everything else is the run's own
+    assert others == USUAL[1:]
+
+
+def test_a_record_by_what_a_recipe_was_once_does_not_count_as_the_recipe() -> None:
+    once = {"NMI": "scikit-learn's KMeans, 1 start, arithmetic mean, seed 0"}
+    again = replace(
+        USUAL[0], metrics={"R@1": 0.6, "NMI": 0.25}, conventions=once, recipe="sklearn", members=(USUAL[0].id,)
+    )
+    assert with_nmi_by("sklearn", [*USUAL, again]) == USUAL
 
 
 def test_raw_pixels_stand_in_every_comparison_of_their_protocol() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evaluation.recipes import HARTIGAN
+from harness.spec.recipes import HARTIGAN
 from tests.conftest import Harness
 
 RUN = ("run", "--losses", "triplet", "--dataset", "blobs")
@@ -50,6 +50,21 @@ def test_a_run_that_is_by_the_recipe_already_is_not_measured_again(stored: Path,
     assert list(stored.parent.glob("*.json")) == [stored]
 
 
+def test_an_older_run_gets_the_usual_nmi_once_it_is_measured_again(stored: Path, harness: Harness) -> None:
+    record = json.loads(stored.read_text())
+    old = {**record, "conventions": {"NMI": str(HARTIGAN)}, "metrics": {**record["metrics"], "NMI": 0.125}}
+    stored.write_text(json.dumps(old))
+    before = harness("tables").out
+    assert "12.5" in before
+    assert f"Its NMI is by hartigan ({HARTIGAN})." in before
+    assert harness("eval", stored.stem).code == 0
+    after = harness("tables").out
+    assert "12.5" not in after
+    assert "hartigan" not in after
+    assert f"{100 * record['metrics']['NMI']:.1f}" in after
+    assert harness(*RUN).out == after
+
+
 def test_a_record_by_what_the_recipe_was_once_is_measured_anew(stored: Path, harness: Harness) -> None:
     """Records by `sklearn` once had one start."""
     harness("eval", stored.stem, "--nmi-recipe", "sklearn")
@@ -77,8 +92,10 @@ def test_tables_show_one_recipe_at_a_time_and_the_run_is_not_repeated(stored: Pa
     harness("eval", stored.stem, "--nmi-recipe", "sklearn")
     assert harness("tables").out == table
     other = harness("tables", "--nmi-recipe", "sklearn").out
-    assert "| Triplet" in other
-    assert "Untrained" not in other
+    assert "| Triplet   " in other
+    assert "| Untrained network[a]" in other
+    assert "recipe sklearn, except where a footnote names another" in other
+    assert harness("tables", "--nmi-recipe", "sklaern").code == 2
     assert harness(*RUN).err == ""
     assert "triplet (sklearn)" in harness("ls", "runs").out
     assert harness("tables", "--nmi-recipe", "faiss").code == 2

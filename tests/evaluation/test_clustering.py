@@ -10,8 +10,8 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 
 from harness.evaluation.clustering import cluster, kmeans, mutual_information, nmi
-from harness.evaluation.recipes import FAISS, HARTIGAN, LLOYD, RECIPES, SKLEARN, Recipe, recipe_of, starts
 from harness.spec import UserError
+from harness.spec.recipes import FAISS, HARTIGAN, LLOYD, RECIPES, SKLEARN, Recipe, recipe_of, starts
 from tests.evaluation.points import inertia, random_points
 
 RECORDS = Path(__file__).parents[2] / "results" / "runs"

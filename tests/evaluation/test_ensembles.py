@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from harness.evaluation import ensembles
-from harness.evaluation.recipes import SKLEARN
 from harness.spec import Result, UserError
+from harness.spec.recipes import SKLEARN
 from harness.storage import Storage, artifact
 from tests.evaluation.points import random_points
 from tests.training.trials import trial

@@ -7,7 +7,7 @@ import torch
 
 from harness.evaluation import hartigan
 from harness.evaluation.clustering import kmeans, mutual_information
-from harness.evaluation.recipes import HARTIGAN
+from harness.spec.recipes import HARTIGAN
 from tests.evaluation.points import inertia, random_points
 
 

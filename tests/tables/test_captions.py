@@ -2,11 +2,16 @@
 
 from dataclasses import replace
 
+from harness.spec.recipes import HARTIGAN, LLOYD, SKLEARN
 from harness.tables.build import build
+from harness.tables.layout import Options
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
 from tests.factories import NETWORK, USUAL, a_trial, baseline, loss_row
+from tests.tables.reading import cell
+
+BY_HARTIGAN = {"NMI": str(HARTIGAN)}
 
 
 def test_with_one_seed_no_interval_is_claimed() -> None:
@@ -31,8 +36,9 @@ def test_a_row_with_images_left_out_or_nmi_by_another_recipe_says_so() -> None:
     other = replace(USUAL[1], conventions={"NMI": "by hand"})
     text = markdown(build([skipped, other, *USUAL[2:]])[0])
     assert "3 images could not be read and were left out." in text
-    assert "Its NMI was computed differently: by hand." in text
-    assert "NMI" not in markdown(build([skipped, other, *USUAL[2:]], metrics=["R@1"])[0])
+    assert "Its NMI is by another recipe (by hand)." in text
+    assert "NMI by the k-means recipe lloyd, except where a footnote names another." in text
+    assert "NMI" not in markdown(build([skipped, other, *USUAL[2:]], options=Options(metrics=("R@1",)))[0])
 
 
 def test_a_row_that_was_trained_differently_is_footnoted() -> None:
@@ -63,9 +69,29 @@ def test_hours_of_cpus_and_gpus_are_told_apart() -> None:
     assert "2 CPU-hours, 10 GPU-hours" in build(results)[0].caption
 
 
-def test_what_was_measured_again_claims_no_budget() -> None:
-    again = [replace(one, recipe="sklearn", members=(one.id,)) for one in USUAL]
-    assert "Budget" not in build(again)[0].caption
+def test_a_row_has_the_nmi_of_the_recipe_and_its_runs_without_it_are_footnoted() -> None:
+    old = [replace(loss_row("group", "Group Loss", 0.5, seed=seed), conventions=BY_HARTIGAN) for seed in (0, 1)]
+    again = replace(old[0], conventions={"NMI": str(LLOYD)}, recipe="lloyd", members=(old[0].id,))
+    again = replace(again, metrics={**again.metrics, "NMI": 0.3})
+    (table,) = build([*old, again, *USUAL[2:]])
+    assert cell(table, 2, "NMI").values == (0.3, 0.5)
+    assert cell(table, 2, "R@1").values == (0.5, 0.5)
+    assert table.rows[2].notes[0] == f"The NMI of 1 of its 2 runs is by hartigan ({HARTIGAN})."
+    assert "1 to 2" not in table.caption  # seeds: what was measured again is not another run
+    assert "NMI by the k-means recipe lloyd, except where a footnote names another." in table.caption
+
+
+def test_results_from_before_the_usual_recipe_are_footnoted_in_every_row() -> None:
+    (table,) = build([replace(one, conventions=BY_HARTIGAN) for one in USUAL])
+    assert [row.label for row in table.rows][:2] == ["Raw pixels", "Untrained network"]
+    assert all(row.notes[0] == f"Its NMI is by hartigan ({HARTIGAN})." for row in table.rows)
+
+
+def test_the_caption_names_the_recipe_that_was_asked_for() -> None:
+    by_sklearn = [replace(one, conventions={"NMI": str(SKLEARN)}) for one in USUAL]
+    caption = build(by_sklearn, options=Options(recipe="sklearn"))[0].caption
+    assert "NMI by the k-means recipe sklearn." in caption
+    assert "recipe" not in build(USUAL, options=Options(metrics=("R@1",)))[0].caption
 
 
 def test_unequal_budgets_show() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.tables.build import build
+from harness.tables.layout import Options
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
 from tests.factories import cub, loss_row
@@ -74,7 +75,7 @@ def test_a_misprint_is_noted_beside_our_number_too() -> None:
 
 
 def test_published_rows_stand_above_ours_in_their_sections() -> None:
-    (table,) = build([cub("group", 0.64)], published="rows")
+    (table,) = build([cub("group", 0.64)], options=Options("rows"))
     assert len(table.rows) == 10 + 1
     assert table.rows[0].label == "Triplet"
     assert "Published (Elezi et al., ECCV 2020)" in table.rows[0].section
@@ -84,7 +85,7 @@ def test_published_rows_stand_above_ours_in_their_sections() -> None:
     assert not any(one.published for row in table.rows for one in row.cells)
     assert [one.text for one in table.rows[8].cells] == ["46.6", "58.6", "70.0", "-", "-"]  # bias triplet: as printed
     assert any("64.3" in note for note in table.rows[9].notes)
-    assert len(build([cub("group", 0.64)], published="none")[0].rows) == 1
+    assert len(build([cub("group", 0.64)], options=Options("none"))[0].rows) == 1
 
 
 def test_datasets_come_in_the_papers_order_side_by_side() -> None:

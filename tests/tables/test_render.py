@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis import reference
 from harness.tables.build import KINDS, build
-from harness.tables.layout import Cell, Column, Row, Table, letters
+from harness.tables.layout import Cell, Column, Options, Row, Table, letters
 from harness.tables.render.data import csv
 from harness.tables.render.formats import render
 from harness.tables.render.html import html, sort_value
@@ -55,7 +55,7 @@ def test_every_table_compiles_with_its_bibliography_and_nothing_sticks_out(tmp_p
         one for one in results if one.trial.loss == "group" and one.trial.dataset == "cub" and one.trial.fold == "test"
     ]
     results.append(replace(pair[0], ensemble=2, members=tuple(one.id for one in pair)))
-    built = [table for kind in KINDS for table in build(results, kind, published)]
+    built = [table for kind in KINDS for table in build(results, kind, Options(published))]
     assert [table.kind for table in built] == ["losses", "ensembles", "backbones", "search", "search", "search"]
     for name, text in render(built, "latex", standalone=True).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -114,7 +114,7 @@ def test_a_column_of_html_is_sorted_by_its_numbers_in_one_unit() -> None:
     assert {text: sort_value(Cell(text)) for text in texts} == texts
     for text in ("-", "n=1: 25.0 ± 11.2", "margin = 0.4"):
         assert sort_value(Cell(text)) is None
-    text = html(build([cub("group", 0.64)], published="rows")[0])
+    text = html(build([cub("group", 0.64)], options=Options("rows"))[0])
     assert '<td data-value="65.5">65.5</td>' in text
     assert '<td data-value="64"><b>64.0</b></td>' in text
     assert "<td>-</td>" in text

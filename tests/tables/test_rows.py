@@ -8,6 +8,7 @@ import pytest
 from harness.analysis.results import select
 from harness.spec import UserError
 from harness.tables.build import build
+from harness.tables.layout import Options
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
@@ -22,10 +23,10 @@ def test_baselines_come_first_then_losses_and_columns_are_in_order() -> None:
 
 
 def test_metrics_on_request() -> None:
-    (table,) = build([a_result()], metrics=["MAP@R", "R@1"])
+    (table,) = build([a_result()], options=Options(metrics=("MAP@R", "R@1")))
     assert columns(table) == ["MAP@R", "R@1"]
     with pytest.raises(UserError, match="no metric named 'MAP@r'; did you mean 'MAP@R'"):
-        build([a_result()], metrics=["MAP@r"])
+        build([a_result()], options=Options(metrics=("MAP@r",)))
 
 
 def test_validation_results_are_not_in_the_table() -> None:
@@ -153,7 +154,7 @@ def test_ensembles_have_a_table_of_their_own_with_their_single_networks() -> Non
     assert cell(table, 1).published == "65.8"
     assert [row.label for row in build([*single, joined, other])[0].rows] == ["group", "triplet"]
     assert build([other], "ensembles") == []
-    rows = build([*single, joined], "ensembles", "rows")[0].rows
+    rows = build([*single, joined], "ensembles", Options("rows"))[0].rows
     assert len({row.section for row in rows}) == 5  # sampling, teacher-student, ensembles, the paper's own, ours
 
 
@@ -169,7 +170,7 @@ def test_backbones_are_rows_with_their_parameters() -> None:
 
 def test_a_metric_that_only_one_protocol_has_is_a_dash_in_the_others() -> None:
     other = replace(loss_row("group", "Group Loss", 0.7, protocol="other"), metrics={"R@1": 0.7})
-    first, second = build([other, *USUAL], metrics=["R@10"])
+    first, second = build([other, *USUAL], options=Options(metrics=("R@10",)))
     assert [(table.protocol, cell(table, 0, "R@10").text) for table in (first, second)] == [
         ("other", "-"),
         ("quick", "60.0"),

@@ -10,10 +10,10 @@ import torch
 import losses
 from harness import config, plan
 from harness.backbones import network
-from harness.evaluation.recipes import recipe_of
 from harness.execution import estimate
 from harness.execution.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, finish
+from harness.spec.recipes import recipe_of
 from harness.training import allocator
 from harness.training import trial as training
 from losses.base import Loss
