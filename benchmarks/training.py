@@ -198,7 +198,7 @@ def main() -> None:
     embedding = min(embed(setup, 1024) for _ in range(2))  # the first one warms up
     generator = torch.Generator().manual_seed(0)
     whole = torch.nn.functional.normalize(torch.randn(len(setup.fold.test), setup.model.dim, generator=generator))
-    scoring = seconds(lambda: score(setup, whole, job.dataset.recall_at))
+    scoring = seconds(lambda: finish(score(setup, whole, job.dataset.recall_at)))
     evaluation, epoch = embedding + scoring, total * len(setup.fold.train) / images
     print(f"  an evaluation: embedding {embedding / evaluation:.1%}, metrics {scoring / evaluation:.1%}")
     print(f"  an evaluation takes {evaluation / epoch:.0%} of an epoch of training")
