@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import timm
+import torch
 
+from harness.data.folds import shuffled
 from tests.conftest import Harness
 from tests.data.factories import draw, records
 
@@ -75,17 +78,15 @@ def test_training_classes_of_a_single_image_are_refused_for_a_pair_loss(
 )
 @pytest.mark.usefixtures("own_cache")
 def test_a_validation_fold_without_pairs_is_refused(small: Path, harness: Harness, tmp_path: Path) -> None:
-    refused = []
-    for large in range(8):
-        sizes = {label: 2 if label == large or label >= 8 else 1 for label in range(16)}
-        folder = lay_classes(tmp_path / f"large{large}", sizes)
-        words = ("run", "--protocol", "tiny", "--losses", "triplet", "--trials", "1", "--dry-run")
-        said = harness(*words, "--dataset", str(folder))
-        refused.append(said.code == 2)
-        assert said.code in (0, 2)
-        if said.code:
-            assert f"large{large}: each of the 6 training classes of fold val0 has a single image" in said.err
-    assert sum(refused) == 2  # a quarter of the eight classes is held out
+    held_out = shuffled([f"thing{label}" for label in range(8)], "0:val")[0::4]
+    assert len(held_out) == 2
+    words = ("run", "--protocol", "tiny", "--losses", "triplet", "--trials", "1", "--dry-run", "--dataset")
+    for large, code in ((held_out[0], 2), ("thing0" if "thing0" not in held_out else "thing1", 0)):
+        sizes = {label: 2 if f"thing{label}" == large or label >= 8 else 1 for label in range(16)}
+        said = harness(*words, str(lay_classes(tmp_path / f"large-{large}", sizes)))
+        assert said.code == code, said.err
+        refused = f"large-{large}: each of the 6 training classes of fold val0 has a single image; triplet, a pair loss"
+        assert (refused in said.err) == (code == 2)
 
 
 @pytest.mark.fault(
@@ -104,7 +105,82 @@ def test_batches_that_cannot_be_filled_are_said_before_the_run(small: Path, harn
         assert said.code == 0, said.err
         assert said.err.count(small_classes) == 1
         assert said.err.count(few_classes) == 1
-    assert harness(*words, *ask).err == ""  # stored: there is nothing to say
+    assert "_per_" not in harness(*words, *ask).err  # stored: there is nothing to fill
     searched = harness(*words, "--set", "classes_per_batch=7", "--trials", "1", "--dry-run").err
     assert "classes_per_batch=7: there are 6 training classes of fold val0; each batch has all of them" in searched
     assert "samples_per_class=3: 2 of the 8 training classes have fewer images" in searched
+
+
+ZERO = """
+from losses.base import Loss
+
+class Zero(Loss):
+    title, cite = "Zero", "me"
+    def forward(self, embeddings, labels):
+        return 0 * embeddings.sum()
+"""
+
+
+@pytest.mark.fault(
+    "an own loss that is exactly 0",
+    "said while it runs, noted in its record and below its table; exit 0",
+)
+def test_a_loss_of_0_is_said_and_footnoted(small: Path, harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "zero.py").write_text(ZERO)
+    said = harness(*BLOBS, "--losses", f"softmax,{tmp_path}/zero.py:Zero", "--set", "epochs=2")
+    assert said.code == 0, said.err
+    warnings = [line for line in said.err.splitlines() if "loss of 0 in every step in epoch 1" in line]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("zero.Zero-blobs-test-")
+    assert "Its loss was 0 in every epoch: it was not trained." in said.out
+    assert said.out.count("Zero[") == 1
+    (record,) = (record for record in records(tmp_path) if record["trial"]["loss"] == "zero.Zero")
+    assert [row["loss"] for row in record["curve"]] == [0, 0]
+    assert "Its loss was 0 in every epoch" in harness("tables").out
+
+
+POINT = """
+from losses.base import Loss
+
+class Point(Loss):
+    title, cite, family = "Point", "me", "classification"
+    def forward(self, embeddings, labels):
+        return (embeddings - 1).square().sum()
+"""
+
+
+@pytest.mark.fault(
+    "an own loss that moves all embeddings to one point",
+    "the run and its table say that it ends below the untrained network and the raw pixels",
+)
+def test_a_loss_below_the_baselines_is_said_and_footnoted(small: Path, harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "point.py").write_text(POINT)
+    words = (*BLOBS, "--losses", f"{tmp_path}/point.py:Point", "--set", "epochs=4", "--set", "lr=0.01")
+    said = harness(*words)
+    assert said.code == 0, said.err
+    recalls = {record["title"]: 100 * record["metrics"]["R@1"] for record in records(tmp_path)}
+    assert recalls["Point"] < min(recalls["Untrained network"], recalls["Raw pixels"])
+    line = (
+        f"harness: Point: R@1 {recalls['Point']:.1f} is below the untrained network "
+        f"({recalls['Untrained network']:.1f}) and raw pixels ({recalls['Raw pixels']:.1f})\n"
+    )
+    assert line in said.err
+    assert harness(*words).err == line  # stored results say it too
+    assert "Below the untrained network and raw pixels in R@1." in said.out
+
+
+@pytest.mark.fault(
+    "the same run with another seed, where nothing in the untrained network is random",
+    "the baseline is measured once and counts as one value",
+)
+def test_a_baseline_without_a_random_part_is_measured_once(small: Path, harness: Harness, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pth"
+    torch.save(timm.create_model("test_efficientnet").state_dict(), weights)
+    words = (*BLOBS, "--losses", "triplet", "--weights", str(weights), "--set", "dim=none")
+    for seed in ("0", "1"):
+        said = harness(*words, "--set", f"seed={seed}")
+        assert said.code == 0, said.err
+    untrained = [record for record in records(tmp_path) if record["title"] == "Untrained network"]
+    assert [record["trial"]["seed"] for record in untrained] == [0]
+    (row,) = (line for line in harness("tables").out.splitlines() if "Untrained network" in line)
+    assert "±" not in row
