@@ -62,7 +62,7 @@ def loss_page(spec: Any) -> str:
         "File": code(f"losses/{spec.name}.py"),
         "Source": escape(spec.cite),
         "Version": code(spec.version),
-        "Family": escape(getattr(loss, "family", "")),
+        "Family": escape(spec.family),
     }
     parts = [
         f"# {escape(spec.title)}",

@@ -263,6 +263,9 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
         if not isinstance(getattr(loss, attribute, None), str):
             raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
+    families = typing.get_args(losses.Family)
+    if loss.family not in families:
+        raise UserError(f"{loss.__name__}: family={loss.family!r}: must be one of {', '.join(families)}")
     knobs = {}
     for knob in inspect.signature(loss.__init__, eval_str=True).parameters.values():
         if knob.kind is knob.KEYWORD_ONLY:
@@ -271,7 +274,15 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
             knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
     return LossSpec(
-        name, loss.title, loss.cite, loss.version, knobs, loss.space, added=loss.added, shipped=name in losses.shipped()
+        name,
+        loss.title,
+        loss.cite,
+        loss.version,
+        knobs,
+        loss.space,
+        loss.family,
+        added=loss.added,
+        shipped=name in losses.shipped(),
     )
 
 

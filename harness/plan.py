@@ -137,14 +137,15 @@ def final(experiment: Experiment, chosen: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def baselines(experiment: Experiment) -> list[Trial]:
-    """Raw pixels once; the untrained network once, or once per seed if a part of it is random."""
-    first = experiment.settings.get("seed", DEFAULTS["seed"])
-    network = [_baseline(experiment, seed=first + number) for number in range(experiment.seeds)]
-    random_part = network[0].dim is not None or network[0].weights == "none"
+    """Raw pixels and the untrained network: once per seed if a part of it is random, else once, whatever the seed."""
     pixels = _baseline(experiment, **RAW_PIXELS, seed=DEFAULTS["seed"])
     if experiment.dataset.test_images > MANY_TEST_IMAGES:
         pixels = replace(pixels, loss_version=SMALL_PIXELS_VERSION)
-    return [pixels, *(network if random_part else network[:1])]
+    network = _baseline(experiment, seed=DEFAULTS["seed"])
+    if network.dim is None and network.weights != "none":
+        return [pixels, network]
+    first = experiment.settings.get("seed", DEFAULTS["seed"])
+    return [pixels, *(replace(network, seed=first + number) for number in range(experiment.seeds))]
 
 
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
@@ -164,7 +165,21 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     # an added knob is left out while it means "as before": older trials keep their ids
     knobs = {name: value for name, value in knobs.items() if name not in loss.added or value != loss.added[name]}
     settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in SEARCHABLE}
-    return _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
+    planned = _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
+    _check_pairs(loss, planned)
+    return planned
+
+
+def _check_pairs(loss: LossSpec, trial: Trial) -> None:
+    """A UserError if no batch could hold what a pair loss compares: its value would be 0 in every step."""
+    if loss.family != "pair":
+        return
+    for name, needed in (("samples_per_class", "images of a class"), ("classes_per_batch", "classes")):
+        if getattr(trial, name) < 2:
+            raise UserError(
+                f"{name}={getattr(trial, name)}: must be at least 2 for {loss.name}, a pair loss, which compares "
+                f"{needed} in a batch; losses of other families train with 1: harness ls losses"
+            )
 
 
 def _baseline(experiment: Experiment, **fixed: Any) -> Trial:

@@ -15,12 +15,15 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from losses.base import Loss
 
 FOLDER = Path(__file__).parent
+# What a loss learns from. classification: a weight vector per class; proxy: learned points that stand for classes;
+# pair: the images of a batch alone, of which two must be of one class and two of different classes.
+Family = Literal["classification", "proxy", "pair"]
 RESERVED = ("all", "none")  # what `--losses all` and a baseline's trial say in place of a loss
 
 

@@ -31,6 +31,7 @@ class Angular(Loss):
 
     title = "Angular"
     cite = "Wang et al., ICCV 2017"
+    family = "pair"
     bibtex = """
     @inproceedings{wang2017angular,
       author = {Wang, Jian and Zhou, Feng and Wen, Shilei and Liu, Xiao and Lin, Yuanqing},

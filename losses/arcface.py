@@ -26,6 +26,7 @@ class ArcFace(Loss):
 
     title = "ArcFace"
     cite = "Deng et al., CVPR 2019"
+    family = "classification"
     bibtex = """
     @inproceedings{deng2019arcface,
       author = {Deng, Jiankang and Guo, Jia and Xue, Niannan and Zafeiriou, Stefanos},

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from losses import Family
 from losses.space import Choice, Count, Limit, Positive, Range
 
 __all__ = [
@@ -36,6 +37,7 @@ class Loss(nn.Module):
 
     title: ClassVar[str]
     cite: ClassVar[str]  # authors, venue and year, as a table prints them
+    family: ClassVar[Family] = "pair"  # what it learns from, and so what a batch must hold
     bibtex: ClassVar[str] = ""  # the complete entry; every loss of this package has one
     version: ClassVar[int | str] = 1  # raised by a change that alters the loss's numbers
     space: ClassVar[dict[str, Range | Choice]] = {}  # what random search may vary

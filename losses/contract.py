@@ -10,12 +10,13 @@ import inspect
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from losses import Family
 from losses.base import Loss, unit
 
 CLASSES, DIM = 6, 5
@@ -72,6 +73,8 @@ def batches() -> dict[str, tuple[Tensor, Tensor]]:
 def says_what_it_is(loss: type[Loss]) -> None:
     for attribute in ("title", "cite"):
         assert isinstance(getattr(loss, attribute, None), str), f"its class has no {attribute}"
+    families = get_args(Family)
+    assert loss.family in families, f"its family is {loss.family!r}; it must be one of {', '.join(families)}"
     assert loss.__doc__, "its class has no docstring: the formula belongs there"
     for knob in loss.added:
         assert knob in inspect.signature(loss.__init__).parameters, f"`added` names {knob}, which is no knob"
@@ -98,6 +101,15 @@ def gives_a_finite_scalar(loss: type[Loss]) -> None:
         for name, parameter in instance.named_parameters():
             sound = parameter.grad is None or parameter.grad.isfinite().all()
             assert sound, f"{what}: the gradient of {name} is not finite"
+
+
+def learns_from_what_its_family_needs(loss: type[Loss]) -> None:
+    """Of single images and of a single class, unless it compares the images of a batch."""
+    if loss.family == "pair":
+        return
+    for what in ("every image alone", "one class"):
+        _, gradient = value_and_gradient(make(loss), *batches()[what])
+        assert gradient.abs().sum() > 0, f"{what}: it learns nothing, so its family is pair, not {loss.family}"
 
 
 def refuses(instance: Loss, x: Tensor, y: Tensor) -> None:
@@ -245,6 +257,7 @@ CHECKS: Mapping[str, Callable[[type[Loss]], None]] = {
     "says what it is": says_what_it_is,
     "is finite with anything search may draw": searches_where_it_may,
     "gives a finite scalar and finite gradients on any batch": gives_a_finite_scalar,
+    "learns from what its family needs": learns_from_what_its_family_needs,
     "is not negative": is_not_negative,
     "shows a network that diverged": shows_a_network_that_diverged,
     "keeps gradients in bounds on degenerate batches": keeps_gradients_in_bounds,

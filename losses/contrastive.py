@@ -20,6 +20,7 @@ class Contrastive(Loss):
 
     title = "Contrastive"
     cite = "Hadsell et al., CVPR 2006"
+    family = "pair"
     bibtex = """
     @inproceedings{hadsell2006dimensionality,
       author = {Hadsell, Raia and Chopra, Sumit and LeCun, Yann},

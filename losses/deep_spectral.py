@@ -21,6 +21,7 @@ class DeepSpectral(Loss):
 
     title = "Deep Spectral"
     cite = "Law et al., ICML 2017"
+    family = "pair"
     bibtex = """
     @inproceedings{law2017spectral,
       author = {Law, Marc T. and Urtasun, Raquel and Zemel, Richard S.},

@@ -28,6 +28,7 @@ class FacilityLocation(Loss):
 
     title = "Facility Location"
     cite = "Song et al., CVPR 2017"
+    family = "pair"
     bibtex = """
     @inproceedings{song2017facility,
       author = {Song, Hyun Oh and Jegelka, Stefanie and Rathod, Vivek and Murphy, Kevin},

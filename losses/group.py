@@ -33,6 +33,7 @@ class Group(Loss):
 
     title = "Group Loss"
     cite = "Elezi et al., ECCV 2020"
+    family = "pair"
     bibtex = r"""
     @inproceedings{elezi2020group,
       author = {Elezi, Ismail and Vascon, Sebastiano and Torcinovich, Alessandro and Pelillo, Marcello and Leal-Taix{\'e}, Laura},

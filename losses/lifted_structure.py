@@ -21,6 +21,7 @@ class LiftedStructure(Loss):
 
     title = "Lifted Structure"
     cite = "Song et al., CVPR 2016"
+    family = "pair"
     bibtex = """
     @inproceedings{song2016lifted,
       author = {Song, Hyun Oh and Xiang, Yu and Jegelka, Stefanie and Savarese, Silvio},

@@ -31,6 +31,7 @@ class Margin(Loss):
 
     title = "Margin"
     cite = "Wu et al., ICCV 2017"
+    family = "pair"
     bibtex = r"""
     @inproceedings{wu2017sampling,
       author = {Wu, Chao-Yuan and Manmatha, R. and Smola, Alexander J. and Kr{\"a}henb{\"u}hl, Philipp},

@@ -25,6 +25,7 @@ class MultiSimilarity(Loss):
 
     title = "Multi-Similarity"
     cite = "Wang et al., CVPR 2019"
+    family = "pair"
     bibtex = """
     @inproceedings{wang2019multi,
       author = {Wang, Xun and Han, Xintong and Huang, Weilin and Dong, Dengke and Scott, Matthew R.},

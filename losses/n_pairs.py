@@ -30,6 +30,7 @@ class NPairs(Loss):
 
     title = "N-Pairs"
     cite = "Sohn, NIPS 2016"
+    family = "pair"
     bibtex = """
     @inproceedings{sohn2016npair,
       author = {Sohn, Kihyuk},

@@ -17,6 +17,7 @@ class NormalizedSoftmax(Loss):
 
     title = "Normalized Softmax"
     cite = "Zhai and Wu, BMVC 2019"
+    family = "classification"
     bibtex = """
     @inproceedings{zhai2019classification,
       author = {Zhai, Andrew and Wu, Hao-Yu},

@@ -43,6 +43,8 @@ def bridge(name: str) -> type[Loss]:
 
         title = f"{name} (PML)"
         cite = PACKAGE
+        # their classes do not say; one that is told the number of classes owns a vector for each
+        family = "proxy" if "num_classes" in filled else "pair"
         non_negative = False  # unknown: their classes do not say
 
         def __init__(self, num_classes: int, dim: int, *, lr_factor: float = 1.0, **given: Any) -> None:

@@ -22,6 +22,7 @@ class ProxyAnchor(Loss):
 
     title = "Proxy-Anchor"
     cite = "Kim et al., CVPR 2020"
+    family = "proxy"
     bibtex = """
     @inproceedings{kim2020proxy,
       author = {Kim, Sungyeon and Kim, Dongwon and Cho, Minsu and Kwak, Suha},

@@ -21,6 +21,7 @@ class ProxyNCA(Loss):
 
     title = "Proxy-NCA"
     cite = "Movshovitz-Attias et al., ICCV 2017"
+    family = "proxy"
     bibtex = """
     @inproceedings{movshovitzattias2017proxies,
       author = {Movshovitz-Attias, Yair and Toshev, Alexander and Leung, Thomas K. and Ioffe, Sergey and Singh, Saurabh},

@@ -28,6 +28,7 @@ class RankedList(Loss):
 
     title = "Ranked List"
     cite = "Wang et al., CVPR 2019"
+    family = "pair"
     bibtex = """
     @inproceedings{wang2019ranked,
       author = {Wang, Xinshao and Hua, Yang and Kodirov, Elyor and Hu, Guosheng and Garnier, Romain and Robertson, Neil M.},

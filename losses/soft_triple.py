@@ -27,6 +27,7 @@ class SoftTriple(Loss):
 
     title = "SoftTriple"
     cite = "Qian et al., ICCV 2019"
+    family = "proxy"
     bibtex = """
     @inproceedings{qian2019softtriple,
       author = {Qian, Qi and Shang, Lei and Sun, Baigui and Hu, Juhua and Li, Hao and Jin, Rong},

@@ -11,6 +11,7 @@ class Softmax(Loss):
 
     title = "Softmax"
     cite = "Elezi et al., ECCV 2020 (pre-training)"
+    family = "classification"
     bibtex = r"""
     @inproceedings{elezi2020group,
       author = {Elezi, Ismail and Vascon, Sebastiano and Torcinovich, Alessandro and Pelillo, Marcello and Leal-Taix{\'e}, Laura},

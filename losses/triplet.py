@@ -29,6 +29,7 @@ class Triplet(Loss):
 
     title = "Triplet"
     cite = "Schroff et al., CVPR 2015"
+    family = "pair"
     bibtex = """
     @inproceedings{schroff2015facenet,
       author = {Schroff, Florian and Kalenichenko, Dmitry and Philbin, James},

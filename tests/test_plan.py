@@ -146,6 +146,14 @@ def test_an_untrained_network_with_a_random_part_is_measured_for_each_seed() -> 
         assert [t.seed for t in plan.baselines(experiment(seeds=3, settings=settings))] == [0, 0, 1, 2]
 
 
+def test_an_untrained_network_without_a_random_part_is_one_trial_whatever_seed_is_set() -> None:
+    usual, other = plan.baselines(experiment()), plan.baselines(experiment(settings={"seed": 5}, seeds=3))
+    assert other == usual
+    assert [t.seed for t in other] == [0, 0]
+    drawn = plan.baselines(experiment(settings={"seed": 5, "dim": 32}, seeds=2))
+    assert [t.seed for t in drawn] == [0, 5, 6]
+
+
 def test_baselines_do_not_depend_on_how_losses_are_trained() -> None:
     usual, other = plan.baselines(experiment()), plan.baselines(experiment(settings={"lr": 0.5, "epochs": 9}))
     assert [t.id for t in usual] == [t.id for t in other]
@@ -160,6 +168,21 @@ def test_protocol_values_for_a_loss_are_used_and_the_users_are_stronger() -> Non
     assert triplet.lr == protocol.settings["lr"]
     group, _ = plan.final(experiment(protocol=protocol, settings={"lr": 1.0}, knobs={"group": {"anchors": 0}}), {})
     assert (group.lr, group.knobs["anchors"]) == (1.0, 0)
+
+
+@pytest.mark.parametrize("setting", ["samples_per_class", "classes_per_batch"])
+def test_a_pair_loss_needs_two_images_of_a_class_and_two_classes(setting: str) -> None:
+    asked = experiment(settings={setting: 1})
+    with pytest.raises(UserError, match=rf"^{setting}=1: must be at least 2 for group, a pair loss"):
+        plan.final(asked, {})
+    in_protocol = dataclasses.replace(config.protocol("quick"), special={"emoji": {setting: 1}})
+    with pytest.raises(UserError, match=f"^{setting}=1: "):
+        plan.search(experiment(protocol=in_protocol, trials=1))
+    with pytest.raises(UserError, match=f"^{setting}=1: "):
+        plan.grid(experiment(grid={setting: (2, 1)}))
+    others = tuple(config.loss(name) for name in ("proxy_nca", "softmax"))
+    assert [getattr(t, setting) for t in plan.final(dataclasses.replace(asked, losses=others), {})] == [1, 1]
+    assert plan.baselines(asked) == plan.baselines(experiment())
 
 
 def test_a_protocol_value_for_an_unknown_knob_is_one_line() -> None:

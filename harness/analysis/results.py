@@ -177,16 +177,6 @@ def telling_settings(trial: Trial) -> tuple[str, ...]:
     return tuple(name for name in SHARED if not trial.is_baseline or name not in IDLE)
 
 
-def untrained(results: Iterable[Result], trial: Trial) -> list[Result]:
-    """The network of a trial before training, on test classes: it sees what the trial sees."""
-    return [
-        result
-        for result in results
-        if result.trial.is_baseline and not result.trial.is_pixels and result.trial.on_test
-        if all(getattr(result.trial, name) == getattr(trial, name) for name in telling_settings(result.trial))
-    ]
-
-
 @dataclass(frozen=True)
 class Scored:
     """A configuration with its score: the mean of a metric over its runs, which are folds of a search or seeds of a

@@ -44,6 +44,7 @@ def loss_rows() -> Iterator[Row]:
             "title": spec.title,
             "paper": spec.cite.replace(year[0], "", 1) if year else spec.cite,
             "year": year[1] if year else "",
+            "family": spec.family,
             "knobs": " ".join(f"{name}={commands.written(knob.default)}" for name, knob in spec.knobs.items()),
         }
 

@@ -1,12 +1,13 @@
 """What `harness run` prints: its plan, or its tables and failures."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 from harness import commands, plan
+from harness.analysis import baselines
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems
 from harness.spec import SETTINGS, Experiment, Failure, Result, Trial, percent
@@ -70,8 +71,21 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     others = [result for result in stored if result.recipe or not result.trial.on_test]
     built = build_all([*results, *others], ("losses", "ensembles"))
     print(*render(built, "markdown").values(), sep="\n", end="")
+    for line in below_baselines(on_test(results)):
+        print(f"harness: {line}", file=sys.stderr)
     if results and not on_test(results):
         print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
+
+
+def below_baselines(results: Sequence[Result]) -> Iterator[str]:
+    """A line per loss that ends below a baseline of its run."""
+    for runs in configurations(result for result in results if not result.is_ensemble):
+        better = baselines.beaten_by(runs, results)
+        if better:
+            metric = baselines.FIRST_RECALL
+            mine = percent(score(runs, metric).score)
+            names = " and ".join(f"{name} ({percent(mean)})" for name, mean in better.items())
+            yield f"{runs[0].title}: {metric} {mine} is below {names}"
 
 
 def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable[Result]) -> str:

@@ -1,7 +1,7 @@
 """The images of a dataset, and its class-disjoint folds."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,9 +79,20 @@ def fold(images: Images, dataset: Dataset, name: str) -> Fold:
     `val0`..`val3`: the training half alone, with a quarter of its classes held out; no test class is on either side.
     """
     counts = images.labels.bincount(minlength=len(images.classes)).tolist()
-    classes = list(zip(images.classes, counts, strict=True))  # a class may be empty where bad images are skipped
-    train = [label for label, count in classes[: images.train_classes] if count]
-    test = [label for label, count in classes[images.train_classes :] if count]
+    train, test = split(dict(zip(images.classes, counts, strict=True)), images.train_classes, dataset, name)
+    indices, test_labels = select(images, test)
+    queries = images.queries[indices] if images.queries is not None and name == "test" else None
+    if queries is not None and (not queries.any() or queries.all()):
+        raise UserError(f"{dataset.name}: no readable query image or no readable gallery image; it needs both")
+    return Fold(*select(images, train), indices, test_labels, queries)
+
+
+def split(sizes: Mapping[str, int], train_classes: int, dataset: Dataset, name: str) -> tuple[list[str], list[str]]:
+    """The classes of a fold that train, and those that are held out. `sizes`: the images of each class, in the order of
+    the classes, the first `train_classes` of which train."""
+    classes = list(sizes.items())  # a class may be empty where bad images are skipped
+    train = [label for label, count in classes[:train_classes] if count]
+    test = [label for label, count in classes[train_classes:] if count]
     if name != "test":
         number = int(name.removeprefix("val"))
         test = shuffled(train, f"{dataset.split_seed}:val")[number::VALIDATION_FOLDS]
@@ -90,11 +101,7 @@ def fold(images: Images, dataset: Dataset, name: str) -> Fold:
     for side, labels in (("training", train), ("held-out", test)):
         if len(labels) < 2:
             raise UserError(f"{dataset.name}: fold {name} has {len(labels)} {side} classes; it needs at least 2")
-    indices, test_labels = select(images, test)
-    queries = images.queries[indices] if images.queries is not None and name == "test" else None
-    if queries is not None and (not queries.any() or queries.all()):
-        raise UserError(f"{dataset.name}: no readable query image or no readable gallery image; it needs both")
-    return Fold(*select(images, train), indices, test_labels, queries)
+    return train, test
 
 
 def shuffled(names: Sequence[str], seed: str) -> list[str]:

@@ -22,7 +22,7 @@ class Display:
         self.begun = time.monotonic()
         self.best = BestScores(protocol.select, protocol.folds)
         self.running: dict[str, TaskID] = {}
-        self.collapsed: set[str] = set()  # ids of trials whose collapse was reported
+        self.warned: set[tuple[str, str]] = set()  # ids of trials, and what they were warned of
         self.live = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -67,11 +67,19 @@ class Display:
             self._sum_up()
         total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
         self.live.update(self.running[trial.id], total=total, completed=done, status=position(event))
-        if event.collapsed and trial.id not in self.collapsed:
-            self.collapsed.add(trial.id)
-            self.line(f"{trial.name}  collapsed in epoch {event.epoch}: all images have nearly the same embedding")
+        if event.collapsed:
+            self._warn(trial, "collapsed", event, "all images have nearly the same embedding")
+        if event.is_idle:
+            self._warn(trial, "loss of 0 in every step", event, "nothing is learned")
         if not self.console.is_terminal and event.closes_epoch:
             self.line(f"{trial.name}  {position(event)}")
+
+    def _warn(self, trial: Trial, what: str, event: Progress, meaning: str) -> None:
+        """Say when it began, once per trial."""
+        if (trial.id, what) not in self.warned:
+            self.warned.add((trial.id, what))
+            stage = "" if event.stage == "train" else f"{event.stage} "
+            self.line(f"{trial.name}  {what} in {stage}epoch {event.epoch}: {meaning}")
 
     def _sum_up(self) -> None:
         """done / running / waiting, the best so far of each loss, and the time left."""

@@ -32,9 +32,10 @@ def start(request: Request, account: Account, storage: Storage, display: Display
 
 
 def check_inputs(request: Request, account: Account, display: Display) -> None:
-    from harness.execution import inputs  # imports torch and timm
+    from harness.execution import batches, inputs  # import torch and timm
 
     inputs.check(account, None if request.address else display.line)
+    batches.check(account, display.line)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.results import score, untrained
+from harness.analysis.baselines import untrained
+from harness.analysis.results import score
 from harness.analysis.statistics import expected_best, half_width
 from harness.figures import labels, style
 from harness.figures.groups import Group, Line, lines, search_of

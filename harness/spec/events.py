@@ -34,6 +34,11 @@ class Progress:
         return self.stage != "warmup" and self.cosine >= COLLAPSED
 
     @property
+    def is_idle(self) -> bool:
+        """The loss was 0 in every step of the epoch that this closes: nothing was learned in it."""
+        return self.closes_epoch and self.loss == 0
+
+    @property
     def closes_epoch(self) -> bool:
         return self.stage in ("pretrain", "warmup", "train") and self.step == self.steps
 

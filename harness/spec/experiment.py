@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.spec.field import Field
+from losses import Family
 
 KeepWeights = Literal["best", "all", "none"]
 Scheduler = Literal["none", "asha"]
@@ -79,6 +80,7 @@ class LossSpec:
     version: int | str  # of a user's own file: its hash
     knobs: Mapping[str, Field]
     space: Mapping[str, Any]  # knob -> Range | Choice
+    family: Family = "pair"  # what it learns from, and so what a batch must hold
     source: str = ""  # the text of a user's own file; empty for a registered loss
     added: Mapping[str, Any] = field(default_factory=dict)  # knobs newer than records: the value that means "as before"
     shipped: bool = False  # a loss of this package

@@ -75,8 +75,21 @@ class Result:
         return has_curves(self.curve)
 
     @property
+    def idle_epochs(self) -> tuple[int, ...]:
+        """The epochs in which the loss was 0 in every step, so that nothing was learned."""
+        return tuple(int(row["epoch"]) for row in self.curve if row.get("loss") == 0)
+
+    @property
+    def has_collapsed(self) -> bool:
+        """Whether all its test images have nearly the same embedding; conventions["collapsed"] has the number."""
+        return "collapsed" in self.conventions
+
+    @property
     def collapsed_in(self) -> int | None:
-        """The epoch from which on every epoch ended with a collapsed embedding."""
+        """The epoch from which on the embedding was collapsed; None if it has not collapsed, or the curve does not
+        say when."""
+        if not self.has_collapsed:
+            return None
         first = None
         for row in reversed(self.curve):
             if row["epoch"] == 0 or row.get("cosine", 0.0) < COLLAPSED:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import commands
-from harness.analysis import budget, reference
+from harness.analysis import baselines, budget, reference
 from harness.analysis.results import OnDataset, configurations, telling_settings
 from harness.spec import Result
 from harness.spec.recipes import recipe_of
@@ -89,8 +89,6 @@ def footnotes(
     skipped = result.provenance.get("bad_images_skipped")
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out.")
-    if "collapsed" in result.conventions:
-        notes.append(f"Its embedding has collapsed: {result.conventions['collapsed']}.")
     if "NMI" in metrics:
         notes += nmi_notes(runs, recipe)
     different = [
@@ -109,6 +107,23 @@ def nmi_notes(runs: Sequence[Result], recipe: str) -> Iterator[str]:
         whose = "Its NMI" if count == len(runs) else f"The NMI of {count} of its {len(runs)} runs"
         name = recipe_of({"NMI": text})
         yield f"{whose} is by {f'{name} ({text})' if name else f'another recipe ({text})'}."
+
+
+def training_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
+    """What went wrong in training. `runs`: the seeds of a row; `results`: all on their dataset."""
+    epochs, idle = sum(len(run.curve) for run in runs), sum(len(run.idle_epochs) for run in runs)
+    if idle:
+        words = "every epoch: it was not trained" if idle == epochs else f"{idle} of {epochs} epochs"
+        yield f"Its loss was 0 in {words}."
+    collapsed = [run for run in runs if run.has_collapsed]
+    if collapsed:
+        first = collapsed[0]
+        where = f" in epoch {first.collapsed_in}" if first.collapsed_in else ""
+        seeds = f" ({len(collapsed)} of {len(runs)} seeds)" if len(runs) > 1 else ""
+        yield f"Its embedding has collapsed{where}{seeds}: {first.conventions['collapsed']}."
+    better = baselines.beaten_by(runs, results)
+    if better:
+        yield f"Below {' and '.join(better)} in {baselines.FIRST_RECALL}."
 
 
 def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:

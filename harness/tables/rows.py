@@ -7,13 +7,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from harness.analysis import reference
+from harness.analysis.baselines import PIXEL_SETTINGS
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
 from harness.analysis.statistics import half_width, not_significantly_different
 from harness.spec import TUNABLE, Result, percent
 from harness.tables import captions
 from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Options, Row
-
-PIXEL_SETTINGS = ("resize", "aspect", "crop")  # what tells raw pixels apart
 
 
 class Place(NamedTuple):
@@ -43,7 +42,10 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Opti
             while title in runs.get(place, {}):
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
-            notes.setdefault(place, {})[title] = captions.footnotes(same, usual, options.recipe, metrics, beside=beside)
+            notes.setdefault(place, {})[title] = (
+                *captions.footnotes(same, usual, options.recipe, metrics, beside=beside),
+                *captions.training_notes(same, dataset.results),
+            )
     joined = []
     for place in sorted(runs):
         cells = tuple(cell(runs[place].get(column.group, []), column, beside=beside) for column in columns)

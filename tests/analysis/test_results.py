@@ -12,7 +12,6 @@ from harness.analysis.results import (
     frame,
     long_frame,
     select,
-    untrained,
     usual_settings,
     with_nmi_by,
 )
@@ -91,12 +90,6 @@ def test_usual_settings_are_those_of_losses_there_are() -> None:
     ]
     usual = usual_settings(results)
     assert (usual["epochs"], usual["crop"]) == (9, 32)
-
-
-def test_the_untrained_network_sees_what_the_trial_sees() -> None:
-    other = replace(baseline(NETWORK, 0.1), trial=replace(baseline(NETWORK, 0.1).trial, resize=32, crop=32))
-    results = [*USUAL, other, baseline("pixels", 0.9)]
-    assert [run.metrics["R@1"] for run in untrained(results, a_trial(epochs=7))] == [0.4]
 
 
 def test_the_frame_has_one_row_per_result_and_a_column_per_setting_knob_and_metric() -> None:

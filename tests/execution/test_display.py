@@ -39,6 +39,18 @@ def test_a_file_gets_a_line_per_epoch_and_per_trial() -> None:
     ]
 
 
+def test_a_loss_of_0_is_said_once_when_an_epoch_of_it_ends() -> None:
+    screen = io.StringIO()
+    idle, trial = replace(PROGRESS, loss=0.0), a_trial()
+    with Display(Console(file=screen, width=200), config.protocol("quick")) as display:
+        display.show(trial, idle)
+        assert "nothing" not in screen.getvalue()  # the epoch goes on
+        for epoch in (2, 3):
+            display.show(trial, replace(idle, epoch=epoch, step=10))
+    assert screen.getvalue().count("nothing is learned") == 1
+    assert f"{trial.name}  loss of 0 in every step in epoch 2: nothing is learned" in screen.getvalue()
+
+
 def test_a_terminal_has_a_bar_per_trial_and_one_that_sums_up() -> None:
     text = shown(terminal=True)
     assert "epoch 2/4  loss 0.250" in text

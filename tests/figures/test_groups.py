@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness import config
-from harness.analysis.results import untrained as untrained_network
+from harness.analysis.baselines import untrained as untrained_network
 from harness.figures.groups import groups, lines, search_of
 from harness.spec import UserError
 from tests.factories import NETWORK

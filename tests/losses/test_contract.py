@@ -34,7 +34,7 @@ def test_what_search_draws_is_allowed(name: str) -> None:
 class Sound(Loss):
     """Mean squared distance to the class's own point, which is learned, less a margin to the others."""
 
-    title, cite = "Sound", "tests"
+    title, cite, family = "Sound", "tests", "proxy"
     space = {"margin": Range(0.1, 1.0)}
 
     def __init__(self, num_classes: int, dim: int, *, margin: float = 0.5) -> None:
@@ -108,6 +108,15 @@ class Huge(Sound):
         return super().forward(embeddings, labels)
 
 
+class Mislabelled(Sound):
+    """The distance of pairs alone, called a proxy loss."""
+
+    family = "proxy"
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return losses.get("triplet")(self.num_classes, self.dim)(embeddings, labels)
+
+
 class Nameless(Sound):
     title = None  # type: ignore[assignment]
 
@@ -120,6 +129,7 @@ BROKEN = {
     "says what it is": Nameless,
     "is finite with anything search may draw": Unsearchable,
     "gives a finite scalar and finite gradients on any batch": Infinite,
+    "learns from what its family needs": Mislabelled,
     "is not negative": Negative,
     "shows a network that diverged": Blind,
     "keeps gradients in bounds on degenerate batches": Steep,
@@ -142,6 +152,16 @@ def test_a_sound_loss_passes_and_a_broken_one_is_found(promise: str) -> None:
 def test_a_loss_that_is_no_scalar_is_found() -> None:
     with pytest.raises(RuntimeError):
         contract.gives_a_finite_scalar(PerImage)
+
+
+def test_a_family_that_does_not_exist_is_found() -> None:
+    class Strange(Sound):
+        """Sound, of no known family."""
+
+        family = "triplets"  # type: ignore[assignment]
+
+    with pytest.raises(AssertionError, match="its family is 'triplets'; it must be one of classification, proxy, pair"):
+        contract.says_what_it_is(Strange)
 
 
 def test_a_value_for_a_knob_that_does_not_exist_is_found() -> None:

@@ -120,6 +120,15 @@ def test_the_shortest_loss_of_contributing_keeps_every_promise(harness: Harness,
     assert f"mine.MyLoss keeps all {len(CHECKS)} promises" in said.out
 
 
+def test_a_loss_without_a_family_counts_as_pair_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SHORTEST)
+    assert config.loss(f"{file}:MyLoss").family == "pair"
+    file.write_text(SHORTEST.replace('cite = "me, 2026"', 'cite, family = "me, 2026", "proxies"'))
+    with pytest.raises(UserError, match="family='proxies': must be one of classification, proxy, pair"):
+        config.loss(f"{file}:MyLoss")
+
+
 def test_check_loss_says_what_a_broken_one_breaks(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SHORTEST.replace("(d2 * same).mean()", "(d2 * same).mean() - 50"))
     said = harness("check-loss", f"{tmp_path}/mine.py:MyLoss")

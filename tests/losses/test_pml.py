@@ -11,6 +11,7 @@ import losses
 from harness import config
 from harness.assignments import settings_and_knobs
 from harness.spec import UserError
+from losses.contract import learns_from_what_its_family_needs
 from losses.pml import bridge
 
 X = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
@@ -59,6 +60,14 @@ def test_knobs_are_its_constructors_and_those_of_what_it_is_made_of() -> None:
     assert config.loss("pml:TripletMarginLoss").knobs["swap"].parse("true") is True
     settings, knobs = settings_and_knobs(["pml:CircleLoss.m=0.25"], (spec,))
     assert (settings, knobs) == ({}, {"pml:CircleLoss": {"m": 0.25}})
+
+
+def test_those_with_a_vector_per_class_are_no_pair_losses() -> None:
+    proxies = [bridge(name) for name in ALL if bridge(name).family == "proxy"]
+    assert {loss.__name__ for loss in proxies} >= {"ArcFaceLoss", "CosFaceLoss", "ProxyNCALoss", "SoftTripleLoss"}
+    assert not {loss.__name__ for loss in proxies} & {"TripletMarginLoss", "CircleLoss", "NCALoss", "MarginLoss"}
+    for loss in proxies:
+        learns_from_what_its_family_needs(loss)
 
 
 def test_a_numbers_whole_where_theirs_is() -> None:

@@ -16,23 +16,23 @@ from harness.spec import UserError
 from tests.losses.factories import reread_registry
 
 SHIPPED = {
-    "angular",
-    "arcface",
-    "contrastive",
-    "deep_spectral",
-    "facility_location",
-    "group",
-    "lifted_structure",
-    "margin",
-    "multi_similarity",
-    "n_pairs",
-    "normalized_softmax",
-    "proxy_anchor",
-    "proxy_nca",
-    "ranked_list",
-    "soft_triple",
-    "softmax",
-    "triplet",
+    "angular": "pair",
+    "arcface": "classification",
+    "contrastive": "pair",
+    "deep_spectral": "pair",
+    "facility_location": "pair",
+    "group": "pair",
+    "lifted_structure": "pair",
+    "margin": "pair",
+    "multi_similarity": "pair",
+    "n_pairs": "pair",
+    "normalized_softmax": "classification",
+    "proxy_anchor": "proxy",
+    "proxy_nca": "proxy",
+    "ranked_list": "pair",
+    "soft_triple": "proxy",
+    "softmax": "classification",
+    "triplet": "pair",
 }
 CITED = {
     "deng2019arcface",
@@ -98,8 +98,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_losses_of_this_package_are_registered() -> None:
-    assert set(losses.shipped()) >= SHIPPED
-    assert set(losses.names()) >= SHIPPED
+    assert set(losses.shipped()) >= set(SHIPPED)
+    assert set(losses.names()) >= set(SHIPPED)
     assert list(losses.names()) == sorted(losses.names())
 
 
@@ -115,6 +115,12 @@ def test_facts_are_what_the_class_states(name: str) -> None:
     assert facts.bibtex.split() == loss.bibtex.split()
     assert facts.bibtex.startswith("@")
     assert facts.bibtex.endswith("\n}")
+
+
+@pytest.mark.parametrize("name", losses.shipped())
+def test_every_loss_states_its_family(name: str) -> None:
+    assert "family" in vars(losses.get(name)), "the default is for losses of users"
+    assert config.loss(name).family == SHIPPED.get(name, losses.get(name).family)
 
 
 @pytest.mark.parametrize("name", losses.shipped())

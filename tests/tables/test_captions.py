@@ -60,6 +60,46 @@ def test_baselines_of_another_size_and_losses_of_another_version_can_be_told_apa
     assert labels == ["Mine (loss_version = abc)", "Mine (loss_version = def)"]
 
 
+def test_a_loss_below_a_baseline_is_footnoted_and_equal_notes_share_a_mark() -> None:
+    low = [loss_row(name, name, 0.3) for name in ("margin", "angular")]
+    (table,) = build([*USUAL, *low, loss_row("n_pairs", "N-Pairs", 0.45)])
+    notes = {row.label: row.notes for row in table.rows}
+    assert notes["margin"] == notes["angular"] == ("Below the untrained network and raw pixels in R@1.",)
+    assert notes["N-Pairs"] == ("Below raw pixels in R@1.",)
+    assert not notes["Triplet"]
+    assert not notes["Untrained network"]
+
+
+def test_a_loss_that_was_0_is_footnoted() -> None:
+    curves = {"margin": (0.0, 0.0), "angular": (0.0, 0.2), "n_pairs": (0.1, 0.2)}
+    runs = [
+        replace(
+            loss_row(name, name, 0.8),
+            curve=tuple({"epoch": epoch, "loss": loss} for epoch, loss in enumerate(values, start=1)),
+        )
+        for name, values in curves.items()
+    ]
+    notes = {row.label: row.notes for row in build([*USUAL, *runs])[0].rows}
+    assert notes["margin"] == ("Its loss was 0 in every epoch: it was not trained.",)
+    assert notes["angular"] == ("Its loss was 0 in 1 of 2 epochs.",)
+    assert not notes["n_pairs"]
+
+
+def test_a_collapsed_embedding_is_footnoted_with_its_epoch_and_seeds() -> None:
+    rows = [{"epoch": epoch, "loss": 1.0, "cosine": cosine} for epoch, cosine in enumerate((0.9, 0.2, 1.0, 1.0))]
+    healthy = replace(loss_row("margin", "Margin", 0.8), curve=tuple(rows))
+    collapsed = replace(healthy, conventions={**USUAL[0].conventions, "collapsed": "mean cosine of two images 1.000000"})
+    (row,) = build([collapsed])[0].rows
+    assert row.notes == ("Its embedding has collapsed in epoch 2: mean cosine of two images 1.000000.",)
+    (row,) = build([replace(collapsed, curve=())])[0].rows
+    assert row.notes == ("Its embedding has collapsed: mean cosine of two images 1.000000.",)
+    other = replace(healthy, trial=replace(healthy.trial, seed=1), curve=tuple(rows[:2]))
+    (row,) = build([other, collapsed])[0].rows
+    assert "has collapsed in epoch 2 (1 of 2 seeds): " in row.notes[0]
+    (row,) = build([replace(healthy, curve=tuple(rows))])[0].rows
+    assert not row.notes  # its last epoch was not kept: what was measured had not collapsed
+
+
 def test_hours_of_cpus_and_gpus_are_told_apart() -> None:
     gpu = {"device_type": "cuda", "threads": 8}
     results = [

@@ -1,0 +1,77 @@
+"""Whether the training classes of a dataset can fill the batches that trials ask for, checked before anything runs."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from harness.data import folds, listing, loading
+from harness.execution.account import Account
+from harness.spec import Dataset, Trial, UserError
+
+Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each training class
+
+
+def check(account: Account, say: Callable[[str], None]) -> None:
+    """A UserError if a pair loss could find no pair; a line for what batches have less of than was asked for. Stored
+    trials are not looked at."""
+    pending = [*account.pending(account.known), *account.unnamed()]
+    trials = [trial for trial in pending if not trial.is_baseline]
+    if not trials:
+        return
+    experiment = account.experiment
+    sizes = training_sizes(experiment.dataset, Path(experiment.data_root), {trial.fold for trial in trials})
+    pair_losses = {loss.name for loss in experiment.losses if loss.family == "pair"}
+    for trial in trials:
+        if trial.loss in pair_losses:
+            check_pairs(trial, sizes[trial.fold])
+    for line in (*small_classes(trials, sizes), *few_classes(trials, sizes)):
+        say(line)
+
+
+def training_sizes(dataset: Dataset, root: Path, names: Iterable[str]) -> Sizes:
+    """The number of images of each training class of these folds."""
+    embedded = dataset.layout == "embedded"
+    images = loading.embedded(dataset) if embedded else listing.read(dataset, root)
+    counts = Counter(map(int, images.labels))
+    sizes = {label: counts[number] for number, label in enumerate(images.classes)}
+    training = {name: folds.split(sizes, images.train_classes, dataset, name)[0] for name in names}
+    return {name: [sizes[label] for label in labels] for name, labels in training.items()}
+
+
+def check_pairs(trial: Trial, sizes: Sequence[int]) -> None:
+    if max(sizes) < 2:
+        raise UserError(
+            f"{trial.dataset}: each of the {len(sizes)} training classes{of(trial.fold)} has a single image; "
+            f"{trial.loss}, a pair loss, compares images of a class; losses of other families train so: "
+            "harness ls losses"
+        )
+
+
+def small_classes(trials: Sequence[Trial], sizes: Sizes) -> Iterable[str]:
+    """A line per number of samples that some classes do not have; of several folds, the one with most such classes."""
+    for samples in sorted({trial.samples_per_class for trial in trials}):
+        asking = {trial.fold for trial in trials if trial.samples_per_class == samples}
+        small = {fold: sum(size < samples for size in sizes[fold]) for fold in sorted(asking)}
+        worst = max(small, key=lambda fold: small[fold])
+        if small[worst]:
+            yield (
+                f"samples_per_class={samples}: {small[worst]} of the {len(sizes[worst])} training classes{of(worst)} "
+                f"have fewer images, the smallest {min(sizes[worst])}; each gives all that it has"
+            )
+
+
+def few_classes(trials: Sequence[Trial], sizes: Sizes) -> Iterable[str]:
+    """A line per number of classes that a fold does not have; of several folds, the one with fewest classes."""
+    for classes in sorted({trial.classes_per_batch for trial in trials}):
+        asking = {trial.fold for trial in trials if trial.classes_per_batch == classes}
+        fewest = min(sorted(asking), key=lambda fold: len(sizes[fold]))
+        if len(sizes[fewest]) < classes:
+            yield (
+                f"classes_per_batch={classes}: there are {len(sizes[fewest])} training classes{of(fewest)}; "
+                "each batch has all of them"
+            )
+
+
+def of(fold: str) -> str:
+    """Final runs train on all training classes, so their fold needs no name."""
+    return "" if fold == "test" else f" of fold {fold}"
