@@ -67,6 +67,8 @@ class Display:
             self._sum_up()
         total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
         self.live.update(self.running[trial.id], total=total, completed=done, status=position(event))
+        if event.note:
+            self.line(f"{trial.name}  {event.note}")
         if event.collapsed and trial.id not in self.collapsed:
             self.collapsed.add(trial.id)
             self.line(f"{trial.name}  collapsed in epoch {event.epoch}: all images have nearly the same embedding")

@@ -201,5 +201,6 @@ def probe(storage: Storage) -> None:
         storage.remove(name)
     if blind:
         raise UserError(
-            f"--storage {storage.uri} is not seen by {', '.join(blind)}: name a folder that every node mounts, or a URI"
+            f"--storage {storage.title} is not seen by {', '.join(blind)}: "
+            "name a folder that every node mounts, or a URI"
         )

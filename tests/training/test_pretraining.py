@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 
 from harness.spec import Trial, finish
 from harness.storage import Storage
@@ -70,9 +70,9 @@ def test_the_fields_that_do_not_count_are_those_of_the_main_stage(small: Path) -
 @pytest.mark.parametrize(("loss", "handed"), [("group", True), ("normalized_softmax", True), ("proxy_nca", False)])
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     setup, module = set_up(trial(loss, pretrain_epochs=1))
-    finish(pretrain(setup, module, Storage(str(tmp_path)), Checkpoint()))
-    (file,) = (tmp_path / "pretrained").glob("*.safetensors")
-    stored = load_file(file)
+    storage, key = Storage(str(tmp_path)), pretraining_key(setup.trial)
+    finish(pretrain(setup, module, storage, Checkpoint()))
+    stored = load(storage.read_sealed(f"pretrained/{key}.safetensors", f"pre-training {key}"))
     assert torch.equal(setup.model.state_dict()["head.weight"], stored["model.head.weight"])
     if handed:
         assert torch.equal(module.classifier.weight, stored["loss.classifier.weight"])
