@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from harness.analysis.budget import HOURS
 from harness.tables.build import build
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
@@ -61,6 +62,16 @@ def test_hours_of_cpus_and_gpus_are_told_apart() -> None:
         replace(loss_row("triplet", "Triplet", 0.5), seconds={"total": 3600.0}, provenance={"threads": 2}),
     ]
     assert "2 CPU-hours, 10 GPU-hours" in build(results)[0].caption
+
+
+def test_captions_say_which_hours_they_mean() -> None:
+    watched = replace(USUAL[0], curve=({"epoch": 1, "loss": 0.5, "R@1": 0.5},))
+    older = "Those of 1 run of an older version leave out evaluation after each epoch."
+    for kind in ("losses", "search"):
+        assert HOURS in build(USUAL, kind)[0].caption
+        assert older not in build(USUAL, kind)[0].caption
+        assert f"{HOURS} {older}" in build([watched, *USUAL[1:]], kind)[0].caption
+    assert HOURS not in build(USUAL[2:])[0].caption  # baselines claim no hours
 
 
 def test_what_was_measured_again_claims_no_budget() -> None:
