@@ -19,7 +19,7 @@ from harness import config
 from harness.evaluation import ensembles
 from harness.execution.account import Account
 from harness.execution.recorder import Recorder
-from harness.spec import Experiment, Progress, Result, Trial
+from harness.spec import Event, Experiment, Progress, Result, Trial, UserError
 from harness.storage import Storage
 from harness.storage import checkpoint as checkpoint_file
 from harness.store import Store
@@ -419,6 +419,28 @@ def test_a_storage_that_turns_read_only_ends_the_run_in_one_line(
     assert "epoch 1/3" not in said.err
     (resumed,) = [one for one in Store(tmp_path / "results").results()[0] if one.is_final]
     assert same_to_the_bit(resumed, run(resumed.trial, tmp_path / "whole", keep_weights=True)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.fault("--storage turns read-only in the middle, on Ray", "recorded, one line, exit 2")
+def test_a_storage_that_turns_read_only_under_ray_ends_the_run_in_one_line(
+    cluster: "RayCluster", tmp_path: Path, disk: Disk
+) -> None:
+    from tests.execution.ray_runs import connected, experiment, run_of
+
+    folder = disk("storage", "size=64m")
+
+    def turn(_: Trial, event: Event) -> None:
+        if isinstance(event, Progress) and event.closes_epoch:
+            remount(folder, "ro")
+
+    with connected(cluster, folder) as ray:
+        running = run_of(experiment("triplet", settings={"epochs": 3}), tmp_path, ray.execute)
+        running.listeners = (turn,)
+        with pytest.raises(UserError, match=r"Read-only file system.*finished trials are stored") as raised:
+            running()
+    assert str(raised.value).count("\n") == 0
+    assert len(running.failures) == 1
 
 
 @pytest.mark.fault(
