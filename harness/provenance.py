@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
-from harness.spec import Job
+from harness.spec import Job, redacted
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,8 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 def origin() -> dict[str, str | None]:
     """What only the command knows, not its workers. Imports nothing heavy."""
-    return {"command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]), "commit": commit()}
+    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    return {"command": " ".join(map(redacted, words)), "commit": commit()}
 
 
 def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped: int) -> dict[str, Any]:

@@ -11,14 +11,27 @@ import os
 import platform
 import uuid
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from harness.files import PART, write_whole
-from harness.spec import UserError
+from harness.files import PART, PROBE, check_room, write_whole
+from harness.spec import UserError, redacted
+
+SEAL = b"harness sealed file 1"  # the first line of a file that names its owner and its checksum
+DAMAGED = "damaged"  # the folder of files that were set aside
+DAMAGED_KEPT = 5  # older ones are removed: they may be large
+
+
+class DamagedError(Exception):
+    """A stored file that must not be used: cut off, changed, or made for something else."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} {reason}")
+        self.name = name
 
 
 class Storage:
@@ -26,10 +39,11 @@ class Storage:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        self.title = redacted(uri)  # for people to read: the URI may hold a password
         try:
             self.files, root = fsspec.core.url_to_fs(uri)
         except (ImportError, ValueError) as error:  # s3:// without s3fs, an unknown scheme
-            raise UserError(f"--storage {uri}: {error}") from None
+            raise UserError(f"--storage {self.title}: {redacted(str(error))}") from None
         self.root = root.rstrip("/")
 
     @property
@@ -37,16 +51,22 @@ class Storage:
         return isinstance(self.files, LocalFileSystem)
 
     def path(self, name: str) -> str:
+        if ".." in name.split("/"):  # a record from somewhere else may name any file
+            raise UserError(f"{name!r} is not the name of a file in a storage: it must not contain ..")
         return f"{self.root}/{name}"
 
-    def prepare(self) -> None:
-        """Raise a UserError now if the storage cannot be written."""
+    def prepare(self, needed: int = PROBE) -> None:
+        """Raise a UserError now if the storage cannot be written, or is a folder without room for so many bytes."""
         name = f"probe-{uuid.uuid4().hex}"
         try:
-            self.write(name, b"")
-            self.remove(name)
+            if self.local:
+                check_room(Path(self.root), needed)
+            else:
+                self.write(name, os.urandom(PROBE))
+                self.remove(name)
         except Exception as error:  # every file system raises its own kind
-            raise UserError(f"cannot write to --storage {self.uri}: {error}") from None
+            reason = getattr(error, "strerror", None) or redacted(str(error))
+            raise UserError(f"cannot write to --storage {self.title}: {reason}") from None
 
     def write(self, name: str, content: bytes, *, sync: bool = True) -> None:
         """Write a file in one step: a reader never sees half of it."""
@@ -63,16 +83,70 @@ class Storage:
             return None
         return content
 
+    def write_sealed(self, name: str, owner: str, content: bytes) -> None:
+        """Write a file that is read back by `read_sealed`: with its owner and its checksum."""
+        self.write(name, b"\n".join((SEAL, owner.encode(), digest(content).encode(), content)))
+
+    def read_sealed(self, name: str, owner: str) -> bytes | None:
+        """The content of a sealed file; None if there is no such file. A DamagedError if the content is not the one
+        that was written for this owner."""
+        try:
+            sealed = self.read(name)
+        except IsADirectoryError:
+            raise DamagedError(name, "is a folder") from None
+        if sealed is None:
+            return None
+        seal, found, checksum, content = (*sealed.split(b"\n", 3), b"", b"", b"")[:4]
+        if seal != SEAL:
+            raise DamagedError(name, "is damaged, or of another version")
+        if found != owner.encode():
+            raise DamagedError(name, f"belongs to {found[:80].decode(errors='replace')!a}, not to {owner!r}")
+        if checksum != digest(content).encode():
+            raise DamagedError(name, "is damaged: its content does not match its checksum")
+        return content
+
+    def write_artifact(self, kind: str, id: str, content: bytes) -> dict[str, str]:
+        """Write a file that the result with this id refers to. Returns the reference.
+
+        The checksum is part of the name: where two drivers train one trial and their bits differ, as on GPUs, neither
+        overwrites the file that the other's record refers to.
+        """
+        checksum = digest(content)
+        entry = {"path": f"{kind}/{id}-{checksum[:12]}.safetensors", "sha256": checksum}
+        try:
+            stored = self.read_artifact(entry)
+        except DamagedError as damage:
+            self.set_aside(damage)
+            stored = None
+        if stored is None:
+            self.write(entry["path"], content)
+        return entry
+
     def read_artifact(self, entry: Mapping[str, str]) -> bytes | None:
-        """The content of a file that a result refers to; None if it is missing or has changed since."""
+        """The content of a file that a result refers to; None if it is missing, a DamagedError if it has changed."""
         content = self.read(entry["path"]) if entry else None
-        return content if content is not None and artifact(entry["path"], content) == dict(entry) else None
+        if content is not None and digest(content) != entry["sha256"]:
+            raise DamagedError(entry["path"], "is damaged: its content does not match the checksum in the record")
+        return content
+
+    def set_aside(self, damage: DamagedError) -> str:
+        """Move a damaged file away, where a person can look at it. Returns the line that says so."""
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")  # sorts by age
+        target = f"{DAMAGED}/{moment}-{damage.name.replace('/', '-')}"
+        self.files.makedirs(self.path(DAMAGED), exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has set it aside just now
+            self.files.mv(self.path(damage.name), self.path(target))
+        for name in self.names(DAMAGED)[:-DAMAGED_KEPT]:
+            self.remove(name)
+        return f"{damage}; moved to {target}, and made again"
 
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self.path(name)))
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        """Remove a file that is no longer needed. On a storage that has turned read-only it stays: no error, because
+        what is written there says so."""
+        with contextlib.suppress(OSError):
             self.files.rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
@@ -107,8 +181,8 @@ class Storage:
         return data if isinstance(data, dict) else None
 
     @contextlib.contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Let one process at a time in, if the storage is a folder.
+    def lock(self, name: str, timeout: float = -1) -> Iterator[None]:
+        """Let one process at a time in, if the storage is a folder. A filelock.Timeout after so many seconds.
 
         An object store has no locks: two processes may do the same work there, with the same outcome.
         """
@@ -120,7 +194,7 @@ class Storage:
         file = Path(self.path(f"{name}.lock"))
         file.parent.mkdir(parents=True, exist_ok=True)
         # The lock is held inside a generator, which another thread than the one that started it may close.
-        with FileLock(file, thread_local=False):
+        with FileLock(file, timeout=timeout, thread_local=False):
             yield
 
 
@@ -128,21 +202,12 @@ def checkpoint(id: str) -> str:
     return f"checkpoints/{id}.pt"
 
 
-def embeddings(id: str) -> str:
-    return f"embeddings/{id}.safetensors"
-
-
-def weights(id: str) -> str:
-    return f"weights/{id}.safetensors"
-
-
 def heartbeat(id: str) -> str:
     return f"running/{id}.json"
 
 
-def artifact(name: str, content: bytes) -> dict[str, str]:
-    """How a result refers to a file of the storage."""
-    return {"path": name, "sha256": hashlib.sha256(content).hexdigest()}
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def alive(process: Mapping[str, Any]) -> bool:

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.files import write_part, writing
+from harness.files import PROBE, check_room, write_part, writing
 from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
@@ -29,13 +28,11 @@ class Store:
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
-    def prepare(self) -> None:
-        """Raise a UserError now, not after hours of training, if the folder cannot be written."""
+    def prepare(self, needed: int = PROBE) -> None:
+        """Raise a UserError now, not after hours of training, if the folder cannot be written or has no room for so
+        many bytes."""
         with writing(f"results to {self.root}"):
-            (self.root / "runs").mkdir(parents=True, exist_ok=True)
-            probe = self.root / "runs" / f".{uuid.uuid4().hex}"
-            probe.touch()
-            probe.unlink()
+            check_room(self.root / "runs", needed)
 
     def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
         """The file of a trial's record; ensembles and runs measured again have ids of their own."""

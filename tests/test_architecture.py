@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"spec", "storage", "provenance", "data", "backbones", "evaluation", "losses"},
     "execution": {
         "spec",
+        "files",
         "config",
         "plan",
         "store",

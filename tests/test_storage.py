@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from harness import storage as names
 from harness.spec import UserError
-from harness.storage import Storage
+from harness.storage import DamagedError, Storage
 
 
 @pytest.fixture
@@ -70,14 +70,57 @@ def test_json_that_is_damaged_or_no_object_reads_as_none(storage: Storage) -> No
 
 
 def test_an_artifact_is_read_only_if_it_is_the_one_the_result_was_made_with(storage: Storage) -> None:
-    storage.write("embeddings/a", b"vectors")
-    entry = names.artifact("embeddings/a", b"vectors")
+    entry = storage.write_artifact("embeddings", "1f2e", b"vectors")
     assert storage.read_artifact(entry) == b"vectors"
-    storage.write("embeddings/a", b"others")
-    assert storage.read_artifact(entry) is None
-    storage.remove("embeddings/a")
+    storage.write(entry["path"], b"flipped")
+    with pytest.raises(DamagedError, match=f"^{entry['path']} is damaged: "):
+        storage.read_artifact(entry)
+    assert storage.write_artifact("embeddings", "1f2e", b"vectors") == entry
+    assert storage.read_artifact(entry) == b"vectors"
+    assert [storage.read(name) for name in storage.names("damaged")] == [b"flipped"]
+    storage.remove(entry["path"])
     assert storage.read_artifact(entry) is None
     assert storage.read_artifact({}) is None
+
+
+def test_artifacts_of_one_run_with_other_content_have_other_names(storage: Storage) -> None:
+    entries = [storage.write_artifact("embeddings", "1f2e", content) for content in (b"one", b"another")]
+    assert [storage.read_artifact(entry) for entry in entries] == [b"one", b"another"]
+
+
+def test_a_sealed_file_is_read_only_by_its_owner_and_as_it_was_written(storage: Storage) -> None:
+    name = "checkpoints/a.pt"
+    assert storage.read_sealed(name, "trial a") is None
+    for content in (b"", b"state", b"\n\n"):
+        storage.write_sealed(name, "trial a", content)
+        assert storage.read_sealed(name, "trial a") == content
+    with pytest.raises(DamagedError, match=f"^{name} belongs to 'trial a', not to 'trial b'$"):
+        storage.read_sealed(name, "trial b")
+    storage.write_sealed(name, "trial a", b"state")
+    sealed = storage.read(name)
+    for place in range(len(sealed)):
+        storage.write(name, sealed[:place])
+        with pytest.raises(DamagedError):
+            storage.read_sealed(name, "trial a")
+        storage.write(name, sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :])
+        with pytest.raises(DamagedError):
+            storage.read_sealed(name, "trial a")
+
+
+def test_damaged_files_are_set_aside_and_only_the_last_few_stay(storage: Storage) -> None:
+    for number in range(names.DAMAGED_KEPT + 2):
+        storage.write("checkpoints/a.pt", f"{number}".encode())
+        line = storage.set_aside(DamagedError("checkpoints/a.pt", "is damaged"))
+        assert line.startswith("checkpoints/a.pt is damaged; moved to damaged/")
+        assert not storage.exists("checkpoints/a.pt")
+    kept = [storage.read(name) for name in storage.names("damaged")]
+    assert kept == [f"{number}".encode() for number in range(2, names.DAMAGED_KEPT + 2)]
+    storage.set_aside(DamagedError("checkpoints/a.pt", "is damaged"))  # another process was faster
+
+
+def test_a_name_that_leads_out_of_the_storage_is_refused(storage: Storage) -> None:
+    with pytest.raises(UserError, match=r"'embeddings/../../a' is not the name of a file in a storage"):
+        storage.read_artifact({"path": "embeddings/../../a", "sha256": ""})
 
 
 def test_an_object_store_has_no_locks_so_two_may_enter(memory: Storage) -> None:

@@ -7,6 +7,8 @@ from harness import config
 from harness.analysis.results import Scored, scored_search
 from harness.spec import SHARED, Result, Trial
 
+HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -92,6 +94,22 @@ def describe(budgets: Sequence[Budget]) -> str:
     if len(images) == len(budgets):
         words.append(f"{span(images)} training images seen")
     return ", ".join(words)
+
+
+def meaning_of_hours(runs: Iterable[Result]) -> list[str]:
+    """What the hours of these runs count. Records from before waiting and evaluation after epochs had seconds of their
+    own keep theirs."""
+    older = [run for run in {run.id: run for run in runs}.values() if "wait" not in run.seconds]
+    differences = {
+        "leave out evaluation after each epoch": [run for run in older if any("R@1" in row for row in run.curve)],
+        "count waiting as pre-training": [run for run in older if "pretrain" in run.seconds],
+    }
+    notes = [
+        f"Those of {counted([len(runs)], 'run')} of an older version {difference}."
+        for difference, runs in differences.items()
+        if runs
+    ]
+    return [HOURS, *notes]
 
 
 def counted(numbers: Sequence[int], noun: str) -> str:

@@ -1,5 +1,6 @@
 """`harness embed`: embeds images with the trained network of a stored run."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from harness import config
 from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
-from harness.files import writing
+from harness.files import write_whole, writing
 from harness.spec import UserError
 from harness.store import Store
 
@@ -41,12 +42,15 @@ def embed(
         print(as_csv(images, embeddings), end="")
         return
     with writing(out):
-        if out.suffix == ".npy":
-            import numpy as np
+        write_whole(out, as_npy(embeddings) if out.suffix == ".npy" else as_csv(images, embeddings).encode())
 
-            np.save(out, embeddings.numpy())
-        else:
-            out.write_text(as_csv(images, embeddings), encoding="utf-8")
+
+def as_npy(embeddings: "Tensor") -> bytes:
+    import numpy as np
+
+    content = io.BytesIO()
+    np.save(content, embeddings.numpy())
+    return content.getvalue()
 
 
 def as_csv(images: Sequence[Path], embeddings: "Tensor") -> str:

@@ -21,7 +21,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.figures import CacheBar
-from harness.files import writing
+from harness.files import write_whole, writing
 from harness.store import Store
 
 
@@ -52,7 +52,6 @@ def report(
     text = page(selected, pictures, missing)
     file = out or results / "report.html"
     with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode(errors="replace"))  # a title may hold half a surrogate pair
+        write_whole(file, text.encode(errors="replace"))  # a title may hold half a surrogate pair
     print(file)
     exit_on_problems(problems)

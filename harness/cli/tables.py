@@ -16,7 +16,7 @@ from harness.cli.app import (
     exit_on_problems,
     require,
 )
-from harness.files import writing
+from harness.files import write_whole, writing
 from harness.spec import UserError, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
@@ -105,7 +105,6 @@ def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None
 
 def write_files(folder: Path, texts: dict[str, str]) -> None:
     with writing(f"to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            write_whole(folder / name, text.encode())
             print(folder / name)

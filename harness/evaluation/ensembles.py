@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.evaluation.metrics import measure
 from harness.spec import Result, UserError, finish
 from harness.spec.recipes import LLOYD, RECIPES
-from harness.storage import Storage
+from harness.storage import DamagedError, Storage
 
 
 def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
@@ -75,9 +75,14 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
 
 def load(result: Result, storage: Storage) -> dict[str, Tensor]:
     """The stored test embeddings of a final run, their labels and, where queries and gallery are apart, the queries."""
-    content = storage.read_artifact(result.artifacts.get("embeddings", {}))
+    try:
+        content = storage.read_artifact(result.artifacts.get("embeddings", {}))
+    except DamagedError as damage:
+        raise UserError(
+            f"{damage}; to make it again: harness rm {result.id}, then the command that ran {result.trial.name}"
+        ) from None
     if content is None:
         raise UserError(
-            f"the embeddings of {result.trial.name} are not in {storage.uri}: --storage where they are, or --rerun"
+            f"the embeddings of {result.trial.name} are not in {storage.title}: --storage where they are, or --rerun"
         )
     return safetensors.torch.load(content)

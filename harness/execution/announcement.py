@@ -1,5 +1,6 @@
 """The plans of running drivers, in plans/ of the storage, where `harness status` reads them."""
 
+import contextlib
 import os
 import platform
 import time
@@ -29,7 +30,8 @@ def write(storage: Storage, trials: Sequence[Trial], unnamed: int = 0) -> str:
     """Write the plan of this process. Returns the file's name; the caller removes it when the trials have ended."""
     name = f"{FOLDER}/{uuid.uuid4().hex}.json"
     names = tuple(trial.name for trial in trials)
-    storage.write_json(name, asdict(Announcement(platform.node(), os.getpid(), time.time(), names, unnamed)))
+    with contextlib.suppress(OSError):  # on a full disk the checkpoint fails, and says so
+        storage.write_json(name, asdict(Announcement(platform.node(), os.getpid(), time.time(), names, unnamed)))
     return name
 
 

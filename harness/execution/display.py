@@ -67,6 +67,8 @@ class Display:
             self._sum_up()
         total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
         self.live.update(self.running[trial.id], total=total, completed=done, status=position(event))
+        if event.note:
+            self.line(f"{trial.name}  {event.note}")
         if event.collapsed:
             self._warn(trial, "collapsed", event, "all images have nearly the same embedding")
         if event.is_idle:

@@ -12,6 +12,7 @@ import torch
 
 from harness.data import folds
 from harness.execution.account import Account
+from harness.execution.room import RESULT_BYTES
 from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
@@ -20,8 +21,6 @@ from harness.training.loop import fit
 from harness.training.measuring import batches, embed
 from harness.training.pretraining import pretraining_key
 from harness.training.setup import main_stage, parameters, set_up
-
-RESULT_BYTES = 6_000  # a stored result, roughly
 
 
 def describe(trials: Sequence[Trial], account: Account) -> str:

@@ -40,8 +40,11 @@ import losses
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_worker import Events, TrialWorker, training_events
+from harness.files import check_room, writing
 from harness.spec import Job, Listener, Scheduler, UserError
 from harness.storage import Storage
+
+RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Cluster:
     def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
         """Start Ray or join a cluster whose nodes all see the storage. A Ray that was started here stops at the end."""
         joined = self.address is not None
-        if self.address is not None:
+        if self.address is None:
+            check_ray_folder()
+        else:
             check_address(self.address)
         # On a cluster the workers need our code; on this machine they import what we import.
         code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
@@ -73,10 +78,13 @@ class Cluster:
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            if not joined:
-                raise
-            raise UserError(f"no Ray cluster at {self.address}: {str(error).splitlines()[0]}") from None
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            if joined:
+                raise UserError(f"no Ray cluster at {self.address}: {reason}") from None
+            if isinstance(error, OSError):
+                raise UserError(f"Ray cannot start in {ray_folder()} (set by RAY_TMPDIR): {reason}") from None
+            raise
         try:
             if url := context.dashboard_url:
                 say(f"Ray dashboard: http://{url}  (it asks for a token: ray get-auth-token)")
@@ -165,6 +173,19 @@ class Cluster:
         return []
 
 
+def ray_folder() -> Path:
+    """Where a Ray of our own keeps its logs and sockets: the folder ray/ in this one."""
+    return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp")
+
+
+def check_ray_folder() -> None:
+    """A UserError if Ray could not write its files: it would fail after a minute, with many lines."""
+    folder = ray_folder()
+    with writing(f"Ray's files to {folder} (set RAY_TMPDIR to a folder with room)"):
+        # Ray makes its own folder, with permissions for every user of the machine
+        check_room(folder / "ray" if (folder / "ray").is_dir() else folder, RAY_ROOM)
+
+
 def check_address(address: str) -> None:
     """A UserError if nothing listens at an address: Ray would wait for minutes."""
     if address == "auto":
@@ -180,7 +201,8 @@ def check_address(address: str) -> None:
 def probe(storage: Storage) -> None:
     """A UserError if a node does not see the storage: the driver writes a file, and a task on each node reads it."""
     name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
-    storage.write(name, word.encode())
+    with writing(f"to --storage {storage.title}"):
+        storage.write(name, word.encode())
 
     @ray.remote(num_cpus=0)
     def look(uri: str) -> bool:
@@ -201,5 +223,6 @@ def probe(storage: Storage) -> None:
         storage.remove(name)
     if blind:
         raise UserError(
-            f"--storage {storage.uri} is not seen by {', '.join(blind)}: name a folder that every node mounts, or a URI"
+            f"--storage {storage.title} is not seen by {', '.join(blind)}: "
+            "name a folder that every node mounts, or a URI"
         )

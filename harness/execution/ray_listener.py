@@ -8,7 +8,7 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from harness.execution.ray_scheduler import name_of
-from harness.spec import Event, Failure, Job, Listener, Progress, Stopped
+from harness.spec import Event, Failure, Job, Listener, Progress, Stopped, redacted
 from harness.storage import Storage
 from harness.storage import heartbeat as heartbeat_file
 
@@ -45,7 +45,7 @@ class TuneListener(tune.Callback):
         error = f"its worker died {trial.num_failures} times (--max-failures)"
         job = self.jobs[name_of(trial)]
         last = Storage(job.storage).read_json(heartbeat_file(job.trial.id)) or {}
-        self.pass_on(trial, Failure(job.trial, error, "".join(lines[-40:]), last.get("log", "")))
+        self.pass_on(trial, Failure(job.trial, error, redacted("".join(lines[-40:])), last.get("log", "")))
 
     def pass_on(self, trial: TuneTrial, event: Event) -> None:
         ours = self.jobs[name_of(trial)].trial

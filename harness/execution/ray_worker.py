@@ -71,7 +71,7 @@ class TrialWorker(tune.Trainable):
                 print(f"{self.job.trial.name} ends: {end}", flush=True)
                 export(self.job.trial, event)
                 return {"event": event, "done": True}
-            if event.closes_epoch or time.monotonic() - began >= heartbeat.INTERVAL:
+            if event.closes_epoch or event.note or time.monotonic() - began >= heartbeat.INTERVAL:
                 heartbeat.write(self.storage, self.job.trial, event, log_file())
                 export(self.job.trial, event)
                 if event.closes_epoch and event.stage == "train":

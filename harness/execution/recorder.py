@@ -1,4 +1,4 @@
-"""The listener that stores results, and the one that stops a run whose disk is full."""
+"""The listener that stores results, and the one that stops a run whose disk is full or read-only."""
 
 from harness import storage
 from harness.execution.account import Account
@@ -19,7 +19,7 @@ class Recorder:
         if isinstance(event, Progress):
             return
         if isinstance(event, Result):
-            self.store.put(event, replace=self.account.replaces(trial))
+            self.put(event)
             self.ran.add(trial.id)
         else:
             self.store.note(event)
@@ -29,8 +29,23 @@ class Recorder:
             self.failures.append(event)  # its checkpoint stays: the next run continues from there
         self.files.remove(storage.heartbeat(trial.id))
 
+    def put(self, result: Result) -> None:
+        """Store a result. Files that no record refers to any more are removed: those of the record it replaces; or its
+        own, if another driver has stored the trial before."""
+        before = self.account.store.get(result.trial)
+        stored = self.store.put(result, replace=self.account.replaces(result.trial))
+        kept = result if stored else self.store.get(result.trial)
+        unused = files_of(before) | files_of(result)
+        for path in unused - files_of(kept):
+            self.files.remove(path)
 
-def stop_on_full_disk(trial: Trial, event: Event) -> None:
+
+def files_of(result: Result | None) -> set[str]:
+    """The files in the storage that a result refers to."""
+    return {entry["path"] for entry in result.artifacts.values()} if result else set()
+
+
+def stop_on_disk_error(trial: Trial, event: Event) -> None:
     """Every other trial would fail in the same way."""
-    if isinstance(event, Failure) and event.disk_full:
-        raise UserError(f"{trial.name}: no space left; finished trials are stored")
+    if isinstance(event, Failure) and event.disk_error:
+        raise UserError(f"{trial.name}: {event.error}; finished trials are stored, the same command continues")

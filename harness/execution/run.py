@@ -10,7 +10,7 @@ from harness import provenance, storage
 from harness.analysis.results import configurations
 from harness.execution import announcement
 from harness.execution.account import Account
-from harness.execution.recorder import Recorder, stop_on_full_disk
+from harness.execution.recorder import Recorder, stop_on_disk_error
 from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Run:
     """One run: its trials, its storage, its executor and its listeners.
 
     Every event goes to the recorder, then to the display, then to the other listeners, so that a result is stored
-    before it is shown. A full disk stops the run after all of them have had the event.
+    before it is shown. A full or read-only disk stops the run after all of them have had the event.
     """
 
     account: Account
@@ -71,7 +71,7 @@ class Run:
         return self.account.stored(trials)
 
     def notify(self, trial: Trial, event: Event) -> None:
-        listeners: Sequence[Listener] = (self.recorder, self.display.show, *self.listeners, stop_on_full_disk)
+        listeners: Sequence[Listener] = (self.recorder, self.display.show, *self.listeners, stop_on_disk_error)
         for listener in listeners:
             listener(trial, event)
 
@@ -101,11 +101,11 @@ class Run:
         if self.account.experiment.keep_weights != "best":
             return
         for runs in configurations(results):
-            with_weights = [run for run in runs if self.storage.exists(storage.weights(run.id))]
+            with_weights = [run for run in runs if "weights" in run.artifacts and self.storage.exists(weights_of(run))]
             with_weights.sort(key=lambda run: (run.curve[-1]["loss"] if run.curve else 0.0, run.id))
             for run in with_weights[1:]:
                 if run.id in self.recorder.ran:  # weights that an earlier command kept stay
-                    self.storage.remove(storage.weights(run.id))
+                    self.storage.remove(weights_of(run))
 
     def ensembles(self, results: list[Result]) -> list[Result]:
         """An ensemble per loss and size. A size above the number of finished seeds has none."""
@@ -128,3 +128,8 @@ class Run:
         joined = ensembles.build(runs, size, account.experiment.dataset.recall_at, self.storage)
         account.store.put(joined, replace=account.rerun)
         return joined
+
+
+def weights_of(run: Result) -> str:
+    """The file of a run's weights in the storage."""
+    return run.artifacts["weights"]["path"]

@@ -22,10 +22,12 @@ class Outcome:
 
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
     """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
-    if not account.is_complete:
+    if account.is_complete:
+        account.store.prepare()
+        storage.prepare()
+    else:
         check_inputs(request, account, display)
-    account.store.prepare()
-    storage.prepare()
+        check_room(account, storage)
     with opened_executor(request, account, storage, display) as executor:
         run = Run(account, storage, executor, display)
         return Outcome(run(), run.failures)
@@ -36,6 +38,15 @@ def check_inputs(request: Request, account: Account, display: Display) -> None:
 
     inputs.check(account, None if request.address else display.line)
     batches.check(account, display.line)
+
+
+def check_room(account: Account, storage: Storage) -> None:
+    """A UserError if results or storage cannot be written, or have no room for what the run writes at least."""
+    from harness.execution import room  # imports torch and timm
+
+    needed = room.needed(account)
+    account.store.prepare(needed.results)
+    storage.prepare(needed.storage)
 
 
 @contextmanager

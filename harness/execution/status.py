@@ -23,7 +23,7 @@ def describe(store: Store, storage: Storage) -> str:
     try:
         heartbeats, plans = heartbeat.read(storage), announcement.read(storage)
     except OSError as error:
-        raise UserError(f"cannot read --storage {storage.uri}: {error.strerror or error}") from None
+        raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
     results = [result for result in store.results()[0] if not result.recipe]
     failures = [failure for failure in map(_read, sorted(store.root.glob("failures/*/*/*.json"))) if failure]
     lines = [summary(len(results), heartbeats, len(failures), plans, waiting(plans, heartbeats, store.root))]

@@ -9,6 +9,10 @@ from harness.spec import Failure, Metrics, Progress, Result, Stopped, percent
 
 def position(progress: Progress) -> str:
     """Where a running trial is."""
+    if progress.note:
+        return progress.note
+    if progress.stage == "pretrain" and not progress.step:
+        return "waiting for the pre-training, which another trial does"
     if progress.stage == "images" and not progress.step:
         return "waiting for the images, which another trial prepares"
     speed = f"{progress.images_per_second:.0f} images/s  {timedelta(seconds=round(progress.seconds_left))} left"

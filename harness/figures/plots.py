@@ -76,7 +76,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     points = []
     for line in series:
         look = style.look(line.loss, group.losses)
-        seconds = [run.seconds.get("train", 0.0) + preparing[run.trial.seed] for run in line.runs]
+        seconds = [training(run) + preparing[run.trial.seed] for run in line.runs]
         x, y = sum(seconds) / len(seconds) / 60, 100 * score(line.runs, "R@1").score
         half = half_width([100 * run.metrics["R@1"] for run in line.runs]) or 0.0
         axes.errorbar(
@@ -152,8 +152,14 @@ def selected_on(series: Sequence[Line]) -> str:
     return LEAKED if leaked else DIAGNOSTIC
 
 
+def training(run: Result) -> float:
+    """Seconds of training after pre-training, the warm-up included; without evaluation and waiting."""
+    return run.seconds.get("warmup", 0.0) + run.seconds.get("train", 0.0)
+
+
 def pretraining(runs: Sequence[Result]) -> dict[int, float]:
-    """Seconds of pre-training by seed. Losses share it and only one of them records it, so it counts for each."""
+    """Seconds of pre-training by seed. Losses share it and only one of them records it, so it counts for each. (An
+    older record counts waiting for it as pre-training, which takes about as long.)"""
     seconds: dict[int, float] = defaultdict(float)
     for run in runs:
         seconds[run.trial.seed] = max(seconds[run.trial.seed], run.seconds.get("pretrain", 0.0))

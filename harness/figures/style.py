@@ -1,5 +1,6 @@
 """How every figure looks: its width, letters, colours, the note in its corner, and the files it is saved to."""
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
-from harness.files import writing
+from harness.files import write_whole, writing
 
 COLUMN = 3.4  # inches: the width of a column of a paper
 PAGE = 6.8  # of both
@@ -131,7 +132,8 @@ def key(look: Look) -> Line2D:
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
     files = [folder / f"{name}.{ending}" for ending in formats]
     with writing(f"to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
         for file, ending in zip(files, formats, strict=True):
-            figure.savefig(file, format=ending, metadata=METADATA[ending])
+            picture = io.BytesIO()
+            figure.savefig(picture, format=ending, metadata=METADATA[ending])
+            write_whole(file, picture.getvalue())
     return files

@@ -1,11 +1,12 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, is_disk_full, unknown
+from harness.spec.errors import UserError, disk_error, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
+from harness.spec.secrets import redacted
 from harness.spec.trial import (
     BASELINE,
     NEUTRAL,
@@ -54,15 +55,16 @@ __all__ = [
     "UserError",
     "allowed_metrics",
     "check_rules",
+    "disk_error",
     "ensemble_id",
     "finish",
     "has_curves",
-    "is_disk_full",
     "known_metric",
     "metric_order",
     "papers_metrics",
     "percent",
     "recall_k",
+    "redacted",
     "short_hash",
     "unknown",
 ]

@@ -2,7 +2,11 @@
 
 import difflib
 import errno
+import os
 from collections.abc import Iterable
+
+# What is wrong with a disk, not with what is written to it: every other trial would fail in the same way.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class UserError(Exception):
@@ -17,8 +21,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"no {what} named {name!r}; {hint}: {', '.join(known) or 'none'}")
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or the one it was raised from, says that there is no space left."""
+def disk_error(error: BaseException) -> str:
+    """What an error, or the one it was raised from, says of the disk: that it is full or read-only; else nothing."""
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return os.strerror(error.errno)
     cause = error.__cause__ or error.__context__
-    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    return full or (cause is not None and is_disk_full(cause))
+    return disk_error(cause) if cause is not None else ""

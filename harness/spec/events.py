@@ -1,5 +1,6 @@
 """What passes between the driver and its workers: Job, Progress, Event."""
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,6 +27,12 @@ class Progress:
     seconds_left: float
     metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, if they were measured
     cosine: float = 0.0  # mean cosine of images of different classes in the last batch
+    note: str = ""  # a line for the user
+
+    @classmethod
+    def idle(cls, stage: str, note: str = "") -> "Progress":
+        """Before the first step of a stage: the trial waits for another one, or has something to say."""
+        return cls(stage, 1, 1, 0, 1, math.nan, 0.0, 0.0, note=note)
 
     @property
     def collapsed(self) -> bool:

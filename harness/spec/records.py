@@ -30,7 +30,10 @@ class Result:
     metrics: Metrics
     conventions: Mapping[str, str]  # how metrics that have several definitions were computed
     curve: tuple[Mapping[str, float], ...]  # one row per epoch; epoch 0 is the warm-up
-    seconds: Mapping[str, float]  # "total" is the sum of the others; of a baseline it is the wall clock
+    # train, warmup, pretrain (done here, not by another trial), validate (after epochs), evaluate (at the end), images
+    # (preparing them), wait (for another trial). "total" is the work: all but images and wait. Records without "wait"
+    # are older: no validate, waiting counts as pretrain, and a baseline's total is the wall clock.
+    seconds: Mapping[str, float]
     parameters: int
     artifacts: Mapping[str, Mapping[str, str]]  # files in the storage: path and sha256
     provenance: Mapping[str, Any]
@@ -184,7 +187,7 @@ class Failure:
     error: str
     traceback: str
     log: str = ""
-    disk_full: bool = False
+    disk_error: str = ""  # "No space left on device": every other trial would fail in the same way
 
     def to_json(self) -> dict[str, Any]:
         names = {"schema": SCHEMA, "id": self.trial.id, "name": self.trial.name}

@@ -66,14 +66,20 @@ def seeds_of(results: Iterable[Result]) -> list[int]:
 def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
     """The budget per loss on each dataset; equal budgets are stated once."""
     titles_by_budget: dict[str, list[str]] = {}
+    counted: list[Result] = []
     for dataset in datasets:
         trained = configurations(result for result in dataset.results if result.is_single)
         if trained:
-            words = budget.describe([budget.of(runs[0].trial, results) for runs in trained])
-            titles_by_budget.setdefault(words, []).append(dataset.title)
+            spent = [budget.of(runs[0].trial, results) for runs in trained]
+            titles_by_budget.setdefault(budget.describe(spent), []).append(dataset.title)
+            counted += [run for one in spent for run in one.runs]
+    if not titles_by_budget:
+        return []
+    hours = budget.meaning_of_hours(counted)
     if len(titles_by_budget) == 1:
-        return [f"Budget per loss: {words}." for words in titles_by_budget]
-    return [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in titles_by_budget.items()]
+        return [*(f"Budget per loss: {words}." for words in titles_by_budget), *hours]
+    lines = [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in titles_by_budget.items()]
+    return [*lines, *hours]
 
 
 def footnotes(

@@ -26,18 +26,21 @@ def table(comparison: Comparison, dataset: OnDataset) -> Table:
     columns = tuple(Column(dataset.title, name, dataset.dataset) for name in names)
     rows: list[Row] = []
     early_stopped = False
+    counted: list[Result] = []
     for _, runs in group_by(dataset.results, lambda run: run.trial.loss):
         examples = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
         of_loss = []
         for run in examples:
             spent = budget.of(run.trial, dataset.results)
             early_stopped = early_stopped or spent.early_stopped
+            counted += spent.runs
             cells = tuple(Cell(text) for text in row_texts(run, spent))
             of_loss.append(Row(run.title + distinction(run, examples), cells))
         rows += sorted(of_loss, key=lambda row: row.label)
     caption = (
         f"Random search on validation classes, selected by {metric}. Hours and images are those of search and final "
-        "runs together. Expected best: mean ± standard deviation of the best of n trials, over all subsets of n trials."
+        f"runs together. {' '.join(budget.meaning_of_hours(counted))} Expected best: mean ± standard deviation of the "
+        "best of n trials, over all subsets of n trials."
     )
     if early_stopped:
         caption += " Trials that ASHA stopped early are not counted, so the expected best is optimistic."

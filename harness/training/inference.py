@@ -11,12 +11,15 @@ from torchvision.transforms.v2.functional import center_crop
 from harness.backbones.network import Network, create
 from harness.data import images, transforms
 from harness.spec import Result, Trial, UserError
-from harness.storage import Storage
+from harness.storage import DamagedError, Storage
 
 
 def load(result: Result, storage: Storage) -> Network:
     """The network as it was when its run ended, in evaluation mode: images (n, 3, h, w) in 0..1 to embeddings."""
-    content = storage.read_artifact(result.artifacts.get("weights", {}))
+    try:
+        content = storage.read_artifact(result.artifacts.get("weights", {}))
+    except DamagedError as damage:
+        raise UserError(f"{damage}; to make it again: --rerun --keep-weights all") from None
     if content is None:
         raise UserError(
             f"the weights of {result.id} were not kept; run it again with --rerun --keep-weights all, "

@@ -12,17 +12,16 @@ import torch
 from torch import Tensor
 
 from harness.backbones.network import Network
-from harness.spec import Progress
+from harness.spec import Progress, Trial
 from harness.storage import Storage
 from harness.training import feeding
-from harness.training.checkpoint import Checkpoint
+from harness.training.checkpoint import Checkpoint, Curve, Seconds, added, unusable
 from harness.training.optimizers import make_optimizer, make_scheduler
 from harness.training.setup import Stage, TrialSetup, half_precision, seed
 from losses.base import Loss, unit
 
 REPORT_STEPS = 8  # steps between two reports of the loss: each of them makes a GPU wait
 
-Curve = list[dict[str, float]]
 Validate = Callable[[], Generator[Progress, None, dict[str, float]]]
 
 
@@ -56,21 +55,34 @@ class Learner:
         for name in state:
             getattr(self, name).load_state_dict(state[name])
 
+    def resume(self, position: Checkpoint, trial: Trial) -> None:
+        """Set every part to its state at the end of an epoch; a DamagedError if one does not fit, with some parts
+        set."""
+        parts = {part.name for part in dataclasses.fields(self)} if position.epoch else set()
+        try:
+            if set(position.state) != parts:
+                raise ValueError(f"it holds {sorted(position.state)}, not {sorted(parts)}")
+            self.load(position.state)
+        except Exception as error:  # load_state_dict raises many kinds
+            raise unusable(trial, f"{type(error).__name__}: {error}") from None
+
 
 def fit(
     setup: TrialSetup, stage: Stage, storage: Storage, resumed: Checkpoint, validate: Validate | None = None
-) -> Generator[Progress, None, tuple[Curve, float]]:
-    """Train a stage, from its checkpoint if `resumed` is one. Returns the curve, after the rows that `resumed` has of
-    earlier stages, and the seconds that training took. Each epoch's row has the loss, the images seen, the images per
-    second, and the mean cosine of its last batch.
+) -> Generator[Progress, None, tuple[Curve, Seconds]]:
+    """Train a stage, from its checkpoint if `resumed` is one; a DamagedError if that is damaged. Returns the curve,
+    after the rows that `resumed` has of earlier stages, and the seconds of all that was done so far. Each epoch's row
+    has the loss, the images seen, the images per second, and the mean cosine of its last batch.
 
-    The metrics that `validate` measures after each epoch are added to the curve; their time is not counted. They
-    influence only a stage that ends with its best epoch.
+    The metrics that `validate` measures after each epoch are added to the curve; its seconds are counted apart from
+    training. They influence only a stage that ends with its best epoch.
     """
     learner = Learner.of(setup, stage)
     position = resumed.of(stage.name)
-    learner.load(position.state)
-    curve, spent, best = list(position.curve), position.seconds, position.best
+    position.check(setup.trial, stage.last_epoch)
+    learner.resume(position, setup.trial)
+    curve, best = list(position.curve), position.best
+    seconds = added(position.seconds, {stage.name: 0.0, "validate": 0.0})
     for epoch in range(position.epoch + 1, stage.last_epoch + 1):
         if stage.schedule == "reloads" and epoch - 1 in stage.drops and best:
             restore(learner, best)
@@ -84,11 +96,13 @@ def fit(
             seen += len(labels)
             if number % REPORT_STEPS == 0 or number == steps:
                 cosine = mean_cosine(embeddings, labels)
-                report = progress(stage, epoch, values[:number], cosine, seen, time.perf_counter() - begun, spent)
+                elapsed = time.perf_counter() - begun
+                report = progress(stage, epoch, values[:number], cosine, seen, elapsed, seconds[stage.name])
                 if number < steps:
                     yield report
-        spent += time.perf_counter() - begun
+        trained = time.perf_counter()
         metrics = (yield from validate()) if validate else {}
+        seconds = added(seconds, {stage.name: trained - begun, "validate": time.perf_counter() - trained})
         curve.append(
             {
                 "epoch": epoch,
@@ -101,11 +115,11 @@ def fit(
         )
         if stage.best and (not best or metrics[stage.best] > best["score"]):
             best = {"epoch": epoch, "score": metrics[stage.best], **copy.deepcopy(learner.state("model", "loss"))}
-        Checkpoint(stage.name, epoch, spent, curve, learner.state(), best, position.earlier).write(storage, setup.trial)
+        Checkpoint(stage.name, epoch, seconds, curve, learner.state(), best).write(storage, setup.trial)
         yield dataclasses.replace(report, metrics=metrics)
     if best:
         restore(learner, best)
-    return curve, spent
+    return curve, seconds
 
 
 def step(learner: Learner, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,16 +4,19 @@ import hashlib
 import json
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 
 import safetensors.torch
 import torch
+from filelock import Timeout
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import losses
 from harness.data.sampler import Shuffled
 from harness.spec import Progress, Trial
-from harness.storage import Storage
-from harness.training.checkpoint import Checkpoint
+from harness.storage import DamagedError, Storage
+from harness.training.checkpoint import Checkpoint, Seconds
 from harness.training.loop import fit
 from harness.training.setup import Stage, TrialSetup, seed
 from losses.base import Loss
@@ -47,19 +50,28 @@ def pretraining_key(trial: Trial) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def pretrain(setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, float]:
-    """Set network and classifier to their pre-trained weights, trained here unless they are stored. Returns seconds.
+def pretrain(
+    setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoint
+) -> Generator[Progress, None, Seconds]:
+    """Set network and classifier to their pre-trained weights, trained here unless they are stored. Returns the seconds
+    of all that was done so far, waiting apart from training.
 
     The classifier's weights are handed on to a loss that has a classifier of the same shape.
     """
+    key = pretraining_key(setup.trial)
+    name, owner = f"pretrained/{key}.safetensors", f"pre-training {key}"
     begun = time.perf_counter()
-    name = f"pretrained/{pretraining_key(setup.trial)}.safetensors"
-    with storage.lock(name):
-        content = storage.read(name)
-        if content is None:
-            content = yield from train_classifier(setup, storage, resumed)
-            storage.write(name, content)
-    state = safetensors.torch.load(content)
+    with (yield from entered(storage, name)):
+        resumed = resumed.after(wait=time.perf_counter() - begun)
+        seconds = resumed.seconds
+        try:
+            state = stored(storage, name, owner, setup)
+        except DamagedError as damage:
+            yield Progress.idle("pretrain", note=storage.set_aside(damage))
+            state = None
+        if state is None:
+            state, seconds = yield from train_classifier(setup, storage, resumed)
+            storage.write_sealed(name, owner, safetensors.torch.save(state))
     setup.model.load_state_dict(under("model.", state))
     own = loss.state_dict()
     classifier = {
@@ -68,16 +80,51 @@ def pretrain(setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoin
         if key.startswith("classifier.") and key in own and own[key].shape == value.shape
     }
     loss.load_state_dict({**own, **classifier})
-    return time.perf_counter() - begun
+    return seconds
 
 
-def train_classifier(setup: TrialSetup, storage: Storage, resumed: Checkpoint) -> Generator[Progress, None, bytes]:
-    """The weights of network and classifier after pre-training, as a safetensors file."""
+def entered(storage: Storage, name: str) -> Generator[Progress, None, ExitStack]:
+    """The lock of a shared file, held. Reports while another trial holds it."""
+    held = ExitStack()
+    while True:
+        try:
+            held.enter_context(storage.lock(name, timeout=1))
+        except Timeout:
+            yield Progress.idle("pretrain")
+        else:
+            return held
+
+
+def stored(storage: Storage, name: str, owner: str, setup: TrialSetup) -> dict[str, Tensor] | None:
+    """The stored weights of network and classifier; None if there are none, a DamagedError if they do not fit."""
+    content = storage.read_sealed(name, owner)
+    if content is None:
+        return None
+    try:
+        state = safetensors.torch.load(content)
+    except SafetensorError as error:
+        raise DamagedError(name, f"is damaged: {error}") from None
+    with torch.device("meta"):  # shapes alone: nothing is drawn
+        softmax = softmax_of(setup)
+    expected = nn.ModuleDict({"model": setup.model, "loss": softmax}).state_dict()
+    if {key: value.shape for key, value in state.items()} != {key: value.shape for key, value in expected.items()}:
+        raise DamagedError(name, "is of another network")
+    return state
+
+
+def train_classifier(
+    setup: TrialSetup, storage: Storage, resumed: Checkpoint
+) -> Generator[Progress, None, tuple[dict[str, Tensor], Seconds]]:
+    """The weights of network and classifier after pre-training, and the seconds of all that was done so far."""
     torch.manual_seed(seed(setup.trial, "pretrain"))  # independent of what the loss has drawn before
-    softmax = losses.get("softmax")(setup.fold.train_classes, setup.model.dim).to(setup.device)
-    yield from fit(setup, pretraining_stage(setup, softmax), storage, resumed)
+    softmax = softmax_of(setup).to(setup.device)
+    _, seconds = yield from fit(setup, pretraining_stage(setup, softmax), storage, resumed)
     state = nn.ModuleDict({"model": setup.model, "loss": softmax}).state_dict()
-    return safetensors.torch.save({key: value.contiguous().cpu() for key, value in state.items()})
+    return {key: value.contiguous().cpu() for key, value in state.items()}, seconds
+
+
+def softmax_of(setup: TrialSetup) -> Loss:
+    return losses.get("softmax")(setup.fold.train_classes, setup.model.dim)
 
 
 def pretraining_stage(setup: TrialSetup, softmax: Loss) -> Stage:

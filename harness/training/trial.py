@@ -4,6 +4,7 @@ import math
 import time
 import traceback
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 
 import safetensors.torch
 import torch
@@ -13,14 +14,24 @@ from harness import provenance
 from harness.data import loading
 from harness.data.folds import Images, fold
 from harness.evaluation.metrics import mean_cosine
-from harness.spec import COLLAPSED, PIXELS, Event, Failure, Job, Metrics, Progress, Result, has_curves, is_disk_full
+from harness.spec import (
+    COLLAPSED,
+    PIXELS,
+    Event,
+    Failure,
+    Job,
+    Metrics,
+    Progress,
+    Result,
+    disk_error,
+    has_curves,
+    redacted,
+)
 from harness.spec.recipes import LLOYD
-from harness.storage import Storage, artifact
-from harness.storage import embeddings as embeddings_file
-from harness.storage import weights as weights_file
+from harness.storage import DamagedError, Storage
 from harness.training import allocator
-from harness.training.checkpoint import Checkpoint
-from harness.training.loop import Curve, fit
+from harness.training.checkpoint import Checkpoint, Curve, Seconds, added
+from harness.training.loop import fit
 from harness.training.measuring import embed_images, score, validation
 from harness.training.optimizers import parameter_groups
 from harness.training.pretraining import pretrain
@@ -29,6 +40,17 @@ from losses.base import Loss
 
 UNTRAINED = "Untrained network"
 BASELINES = {PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
+NOT_WORK = ("images", "wait")  # seconds that are not in the total: they depend on which trial comes first
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Network and loss at the end of their training; a baseline has no loss and no curve."""
+
+    setup: TrialSetup
+    loss: Loss | None
+    curve: Curve
+    seconds: Seconds
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
@@ -41,19 +63,14 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         torch.set_num_threads(job.threads)
     if device_of(job).type == "cpu":
         allocator.keep_freed()
-    started = time.perf_counter()
-    images = yield from prepare(job)
-    torch.manual_seed(seed(trial, "weights"))
-    setup, loss = set_up(job, images, fold(images, job.dataset, trial.fold))
-    curve: Curve = []
-    seconds: dict[str, float] = {}
-    if loss is not None:
-        curve, seconds = yield from train_stages(job, setup, loss, storage)
+    images, preparing = yield from prepare(job)
+    trained = yield from train(job, images, storage, preparing)
+    setup, loss = trained.setup, trained.loss
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
     metrics = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi)
-    seconds["evaluate"] = time.perf_counter() - begun
-    seconds["total"] = time.perf_counter() - started if loss is None else sum(seconds.values())
+    seconds = {**trained.seconds, "evaluate": time.perf_counter() - begun}
+    seconds["total"] = sum(value for name, value in seconds.items() if name not in NOT_WORK)
     artifacts = {}
     if loss is not None and trial.on_test:
         artifacts = write_artifacts(job, setup, embeddings, storage)
@@ -63,7 +80,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         cite=loss.cite if loss is not None else "",
         metrics=metrics,
         conventions=conventions(setup, embeddings, metrics),
-        curve=tuple(curve),
+        curve=tuple(trained.curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(setup, loss),
         artifacts=artifacts,
@@ -87,31 +104,49 @@ def events(job: Job) -> Iterator[Event]:
     try:
         yield (yield from run(job))
     except (Exception, SystemExit) as error:  # a user's own loss may raise anything
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = redacted(f"{type(error).__name__}: {error}".splitlines()[0])
         if isinstance(error, torch.cuda.OutOfMemoryError):
             message += (
                 "; give each trial more of the GPU (--gpus-per-trial), use a smaller batch "
                 "(--set classes_per_batch=...) or half precision (--set precision=amp)"
             )
-        yield Failure(job.trial, message, traceback.format_exc(), disk_full=is_disk_full(error))
+        yield Failure(job.trial, message, redacted(traceback.format_exc()), disk_error=disk_error(error))
+
+
+def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generator[Progress, None, Trained]:
+    """Set up network and loss, and train them. `spent`: the seconds of this attempt so far.
+
+    A damaged checkpoint is set aside, and the trial begins again: set up anew, because a part of the checkpoint may
+    have been loaded. The result is then the same to the bit as without it.
+    """
+    part = fold(images, job.dataset, job.trial.fold)
+    while True:
+        torch.manual_seed(seed(job.trial, "weights"))
+        setup, loss = set_up(job, images, part)
+        if loss is None:
+            return Trained(setup, None, [], spent)
+        try:
+            curve, seconds = yield from train_stages(job, setup, loss, storage, spent)
+        except DamagedError as damage:
+            yield Progress.idle("train", note=storage.set_aside(damage))
+        else:
+            return Trained(setup, loss, curve, seconds)
 
 
 def train_stages(
-    job: Job, setup: TrialSetup, loss: Loss, storage: Storage
-) -> Generator[Progress, None, tuple[Curve, dict[str, float]]]:
+    job: Job, setup: TrialSetup, loss: Loss, storage: Storage, spent: Seconds
+) -> Generator[Progress, None, tuple[Curve, Seconds]]:
     """Pre-training and warm-up, where the trial has them, and the trial's own stage. Returns its curve, and the seconds
-    of each."""
-    trial, checkpoint = setup.trial, Checkpoint.read(storage, setup.trial)
+    of this attempt and of those before it, as far as the checkpoint knows them."""
+    trial, checkpoint = setup.trial, Checkpoint.read(storage, setup.trial).after(**spent)
     if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
-        checkpoint = Checkpoint()  # earlier epochs have no curve, so start over
+        checkpoint = Checkpoint(seconds=checkpoint.seconds)  # earlier epochs have no curve, so start over
     if trial.pretrain_epochs and checkpoint.stage not in ("warmup", "train"):
-        seconds = yield from pretrain(setup, loss, storage, checkpoint)
-        checkpoint = checkpoint.after("pretrain", seconds, curve=[])
+        checkpoint = Checkpoint(seconds=(yield from pretrain(setup, loss, storage, checkpoint)))
     stage = main_stage(setup, loss)
     if trial.warmup_epochs and checkpoint.stage != "train":
         checkpoint = yield from warm_up(setup, warmup_stage(stage, trial.warmup_epochs), storage, checkpoint)
-    curve, seconds = yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage))
-    return curve, {**checkpoint.earlier, "train": seconds}
+    return (yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage)))
 
 
 def warm_up(
@@ -123,19 +158,21 @@ def warm_up(
         return checkpoint
     rows, seconds = yield from fit(setup, stage, storage, checkpoint)
     images = sum(row["images"] for row in rows)
-    row = {**rows[-1], "epoch": 0, "images": images, "images_per_second": round(images / seconds, 1)}
-    return checkpoint.after(stage.name, seconds, curve=[row])
+    row = {**rows[-1], "epoch": 0, "images": images, "images_per_second": round(images / seconds[stage.name], 1)}
+    return Checkpoint(seconds=seconds, curve=[row])
 
 
-def prepare(job: Job) -> Generator[Progress, None, Images]:
-    """The trial's images. Builds this node's image cache if it has none yet."""
+def prepare(job: Job) -> Generator[Progress, None, tuple[Images, Seconds]]:
+    """The trial's images, and the seconds that they took: to prepare, or to wait until another trial had prepared them.
+    Builds this node's image cache if it has none yet."""
     images = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
-    begun = time.perf_counter()
+    begun, doing = time.perf_counter(), "images"
     while True:
         try:
             done, total = next(images)
         except StopIteration as end:
-            return end.value
+            return end.value, added({"images": 0.0, "wait": 0.0}, {doing: time.perf_counter() - begun})
+        doing = "images" if done else "wait"  # no image is done until another trial has done them all
         elapsed = time.perf_counter() - begun
         left = elapsed / done * (total - done) if done else 0.0
         yield Progress("images", 1, 1, done, total, math.nan, done / elapsed, left)
@@ -144,16 +181,14 @@ def prepare(job: Job) -> Generator[Progress, None, Images]:
 def write_artifacts(job: Job, setup: TrialSetup, embeddings: Tensor, storage: Storage) -> dict[str, dict[str, str]]:
     """Store the files of a final run: its test embeddings, which ensembles join, and its weights if the job keeps
     them."""
-    id = job.trial.id
     arrays = {"embeddings": embeddings, "labels": setup.fold.test_labels}
     if setup.fold.queries is not None:
         arrays["queries"] = setup.fold.queries
-    files = {"embeddings": (embeddings_file(id), arrays)}
+    files = {"embeddings": arrays}
     if job.keep_weights:
-        files["weights"] = (weights_file(id), setup.model.state_dict())
+        files["weights"] = setup.model.state_dict()
     artifacts = {}
-    for kind, (name, tensors) in files.items():
+    for kind, tensors in files.items():
         content = safetensors.torch.save({key: tensor.contiguous().cpu() for key, tensor in tensors.items()})
-        storage.write(name, content)
-        artifacts[kind] = artifact(name, content)
+        artifacts[kind] = storage.write_artifact(kind, job.trial.id, content)
     return artifacts

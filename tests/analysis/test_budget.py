@@ -49,6 +49,19 @@ def test_hours_are_core_hours_on_a_cpu_and_hours_on_a_gpu() -> None:
     assert budget.of(on_cpu.trial, [on_cpu, on_gpu]).hours == {"CPU-hours": 4.0, "GPU-hours": 1.0}
 
 
+def test_hours_say_what_they_count_and_which_records_are_older() -> None:
+    new = replace(trial(0.1, lr=0.1), seconds={"wait": 9.0, "pretrain": 1.0, "train": 1.0, "total": 2.0})
+    old = trial(0.1, lr=0.2)
+    watched = replace(trial(0.1, lr=0.3), curve=({"epoch": 1, "R@1": 0.5},))
+    waited = replace(trial(0.1, lr=0.4), seconds={"pretrain": 9.0, "total": 10.0})
+    assert budget.meaning_of_hours([new, old]) == [budget.HOURS]  # an old record without either counts the same
+    assert budget.meaning_of_hours([new, watched, watched, waited]) == [
+        budget.HOURS,
+        "Those of 1 run of an older version leave out evaluation after each epoch.",
+        "Those of 1 run of an older version count waiting as pre-training.",
+    ]
+
+
 def test_numbers_have_units_and_plurals() -> None:
     assert budget.counted([1, 1], "final run") == "1 final run"
     assert budget.counted([2], "final run") == "2 final runs"

@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.evaluation import ensembles
 from harness.spec import Result, UserError
 from harness.spec.recipes import SKLEARN
-from harness.storage import Storage, artifact
+from harness.storage import Storage
 from tests.evaluation.points import random_points
 from tests.training.trials import trial
 
@@ -21,7 +21,6 @@ from tests.training.trials import trial
 def stored_run(seed: int, embeddings: Tensor, labels: Tensor, storage: Storage, **arrays: Tensor) -> Result:
     """A final run whose embeddings lie in the storage."""
     content = safetensors.torch.save({"embeddings": embeddings, "labels": labels, **arrays})
-    storage.write(f"embeddings/{seed}.safetensors", content)
     return Result(
         trial=trial(seed=seed),
         title="Triplet",
@@ -31,7 +30,7 @@ def stored_run(seed: int, embeddings: Tensor, labels: Tensor, storage: Storage, 
         curve=({"epoch": 1, "loss": 1.0},),
         seconds={"train": 10.0, "evaluate": 1.0, "total": 11.0},
         parameters=1000,
-        artifacts={"embeddings": artifact(f"embeddings/{seed}.safetensors", content)},
+        artifacts={"embeddings": storage.write_artifact("embeddings", str(seed), content)},
         provenance={},
     )
 
@@ -91,6 +90,10 @@ def test_what_has_no_embeddings_is_refused(small: Path, tmp_path: Path) -> None:
     run = stored_run(0, x, labels, storage)
     with pytest.raises(UserError, match="has no embeddings of its own: name a single run"):
         ensembles.measure_again(replace(run, ensemble=2, members=("a", "b")), "lloyd", storage)
-    storage.write("embeddings/0.safetensors", b"damaged")
+    name = run.artifacts["embeddings"]["path"]
+    storage.write(name, b"flipped")
+    with pytest.raises(UserError, match=rf"^{name} is damaged: .*; to make it again: harness rm {run.id}"):
+        ensembles.load(run, storage)
+    storage.remove(name)
     with pytest.raises(UserError, match=r"the embeddings of .* are not in"):
         ensembles.load(run, storage)

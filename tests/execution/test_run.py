@@ -18,7 +18,7 @@ from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
 from harness.execution.text import BestScores, outcome
-from harness.spec import Event, Experiment, Failure, Job, Listener, Result, Stopped, Trial, UserError, is_disk_full
+from harness.spec import Event, Experiment, Failure, Job, Listener, Result, Stopped, Trial, UserError, disk_error
 from harness.storage import Storage
 from harness.store import Store
 from tests.factories import a_result, a_trial
@@ -122,22 +122,22 @@ def test_what_killed_drivers_leave_is_swept_up_and_what_living_ones_need_stays(t
     assert not storage.exists("tune/state")
 
 
-def test_a_full_disk_stops_the_run_and_another_failure_does_not(tmp_path: Path) -> None:
+def test_a_disk_error_stops_the_run_and_another_failure_does_not(tmp_path: Path) -> None:
     ran: list[str] = []
 
     def full(jobs: Sequence[Job], listener: Listener) -> None:
         for job in jobs:
             ran.append(job.trial.name)
-            listener(job.trial, Failure(job.trial, "OSError: full", "", disk_full=len(ran) == 2))
+            listener(job.trial, Failure(job.trial, "OSError: full", "", disk_error="full" if len(ran) == 2 else ""))
 
     run = a_run(tmp_path, experiment("triplet", "group"), full)
-    with pytest.raises(UserError, match="no space left; finished trials are stored"):
+    with pytest.raises(UserError, match=": OSError: full; finished trials are stored"):
         run()
     assert len(ran) == len(run.failures) == 2
     assert len(list((tmp_path / "results" / "failures").rglob("*.json"))) == 2
 
 
-def test_a_full_disk_is_known_by_its_number_also_where_it_was_put_in_other_words() -> None:
+def test_a_full_or_read_only_disk_is_known_by_its_number_also_where_it_was_put_in_other_words() -> None:
     def write() -> None:
         try:
             raise OSError(errno.ENOSPC, "voll")
@@ -146,8 +146,9 @@ def test_a_full_disk_is_known_by_its_number_also_where_it_was_put_in_other_words
 
     with pytest.raises(UserError) as caught:
         write()
-    assert is_disk_full(caught.value)
-    assert not is_disk_full(OSError(errno.EACCES, "no space left on device"))
+    assert disk_error(caught.value) == "No space left on device"
+    assert disk_error(OSError(errno.EROFS, "")) == "Read-only file system"
+    assert disk_error(OSError(errno.EACCES, "no space left on device")) == ""
 
 
 def test_how_a_trial_ended_in_words() -> None:

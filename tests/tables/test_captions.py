@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from harness.analysis.budget import HOURS
 from harness.spec.recipes import HARTIGAN, LLOYD, SKLEARN
 from harness.tables.build import build
 from harness.tables.layout import Options
@@ -88,7 +89,9 @@ def test_a_loss_that_was_0_is_footnoted() -> None:
 def test_a_collapsed_embedding_is_footnoted_with_its_epoch_and_seeds() -> None:
     rows = [{"epoch": epoch, "loss": 1.0, "cosine": cosine} for epoch, cosine in enumerate((0.9, 0.2, 1.0, 1.0))]
     healthy = replace(loss_row("margin", "Margin", 0.8), curve=tuple(rows))
-    collapsed = replace(healthy, conventions={**USUAL[0].conventions, "collapsed": "mean cosine of two images 1.000000"})
+    collapsed = replace(
+        healthy, conventions={**USUAL[0].conventions, "collapsed": "mean cosine of two images 1.000000"}
+    )
     (row,) = build([collapsed])[0].rows
     assert row.notes == ("Its embedding has collapsed in epoch 2: mean cosine of two images 1.000000.",)
     (row,) = build([replace(collapsed, curve=())])[0].rows
@@ -132,6 +135,16 @@ def test_the_caption_names_the_recipe_that_was_asked_for() -> None:
     caption = build(by_sklearn, options=Options(recipe="sklearn"))[0].caption
     assert "NMI by the k-means recipe sklearn." in caption
     assert "recipe" not in build(USUAL, options=Options(metrics=("R@1",)))[0].caption
+
+
+def test_captions_say_which_hours_they_mean() -> None:
+    watched = replace(USUAL[0], curve=({"epoch": 1, "loss": 0.5, "R@1": 0.5},))
+    older = "Those of 1 run of an older version leave out evaluation after each epoch."
+    for kind in ("losses", "search"):
+        assert HOURS in build(USUAL, kind)[0].caption
+        assert older not in build(USUAL, kind)[0].caption
+        assert f"{HOURS} {older}" in build([watched, *USUAL[1:]], kind)[0].caption
+    assert HOURS not in build(USUAL[2:])[0].caption  # baselines claim no hours
 
 
 def test_unequal_budgets_show() -> None:

@@ -59,7 +59,7 @@ job = Job(plan.final(experiment, {})[0], dataset, storage, threads=1)
 thread = threading.Thread(target=sample)
 thread.start()
 stages = {progress.stage for progress in run(job)}
-images = finish(prepare(job))
+images, _ = finish(prepare(job))
 at_work, loss = setup.set_up(job, images, fold(images, dataset, "test"))
 at_work = replace(at_work, trial=replace(job.trial, crop=128))
 for _ in feeding.load(at_work, setup.main_stage(at_work, loss), 1):

@@ -31,7 +31,8 @@ def test_curves_change_neither_the_network_nor_its_metrics(
     assert watched.artifacts == plain.artifacts  # with their sha256
     assert [row["loss"] for row in watched.curve] == [row["loss"] for row in plain.curve]
     for kind in ("weights", "embeddings"):
-        files = [tmp_path / folder / kind / f"{final.id}.safetensors" for folder in ("plain", "watched")]
+        name = plain.artifacts[kind]["path"]
+        files = [tmp_path / folder / name for folder in ("plain", "watched")]
         assert files[0].read_bytes() == files[1].read_bytes()
     assert all("train R@1" in row for row in watched.curve)
     assert not any("train R@1" in row for row in plain.curve)
@@ -53,7 +54,7 @@ def test_curves_hold_recall_of_the_held_out_and_of_the_training_images(small: Pa
     first_epoch = [event.stage for event in reports[: [event.closes_epoch for event in reports].index(True)]]
     assert first_epoch.count("evaluate") >= 2  # embedding both may take long, so both are reported
     setup, _ = set_up(watched)
-    setup.model.load_state_dict(load_file(tmp_path / "weights" / f"{watched.id}.safetensors"))
+    setup.model.load_state_dict(load_file(tmp_path / result.artifacts["weights"]["path"]))
     setup.model.eval()
     fold, last = setup.fold, result.curve[-1]
     for name, images, labels in (("R@1", fold.test, fold.test_labels), ("train R@1", fold.train, fold.train_labels)):
@@ -92,7 +93,7 @@ def test_the_training_seconds_leave_the_last_evaluation_out(
     assert seconds["total"] == pytest.approx(seconds["train"] + seconds["evaluate"], abs=0.002)  # each is rounded
 
 
-def test_curves_take_no_training_time_and_no_k_means(
+def test_curves_take_no_training_time_but_time_of_their_own_and_no_k_means(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, score, cluster, calls = Clock(monkeypatch), metrics.score, metrics.cluster, []
@@ -110,6 +111,8 @@ def test_curves_take_no_training_time_and_no_k_means(
     monkeypatch.setattr(metrics, "cluster", counted_cluster)
     result, _ = run(trial(epochs=2), tmp_path, curves=True)
     assert 0 < result.seconds["train"] < 1
+    assert 4000 < result.seconds["validate"] < 4001
+    assert 5000 < result.seconds["total"] < 5002
     assert calls == 4 * ["retrieval"] + ["retrieval", "NMI"]  # twice per epoch, and at the end
 
 

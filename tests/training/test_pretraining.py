@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 
+from harness.execution.text import position
 from harness.spec import Trial, finish
 from harness.storage import Storage
+from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from harness.training.pretraining import NOT_OF_PRETRAINING, pretrain, pretraining_key
-from tests.training.trials import run, set_up, trial
+from tests.training.trials import job, run, run_until, set_up, trial
 
 
 def test_pretraining_runs_once_and_is_shared_by_every_loss(small: Path, tmp_path: Path) -> None:
@@ -30,6 +32,34 @@ def test_shared_pretraining_gives_the_same_bits_as_a_trials_own(small: Path, tmp
     run(trial("triplet", pretrain_epochs=1), tmp_path / "b")
     shared, _ = run(trial("group", pretrain_epochs=1), tmp_path / "b")
     assert own.metrics == shared.metrics
+
+
+def test_waiting_for_pretraining_is_reported_and_is_no_pretraining(small: Path, tmp_path: Path) -> None:
+    run(trial("group", pretrain_epochs=1), tmp_path)
+    waiting, storage = trial("triplet", pretrain_epochs=1), Storage(str(tmp_path))
+    running, reports = training.run(job(waiting, tmp_path)), []
+    with storage.lock(f"pretrained/{pretraining_key(waiting)}.safetensors"):
+        reports = [next(running), next(running)]  # a second each
+    assert [position(event) for event in reports] == 2 * ["waiting for the pre-training, which another trial does"]
+    assert not any(event.closes_epoch for event in reports)
+    seconds = finish(running).seconds
+    assert seconds["wait"] >= 2
+    assert "pretrain" not in seconds
+
+
+def test_a_resumed_trial_counts_what_its_checkpoint_knows(small: Path, tmp_path: Path) -> None:
+    resumable, storage = trial("group", epochs=2, warmup_epochs=1.0, pretrain_epochs=2), Storage(str(tmp_path))
+    spent: dict[str, float] = {}
+    for stage in ("pretrain", "warmup", "train"):
+        run_until(resumable, tmp_path, stage, 1, curves=True)
+        before, spent = spent, Checkpoint.read(storage, resumable).seconds
+        assert all(spent[name] >= before[name] for name in before)
+        assert spent[stage] > before.get(stage, 0)
+    result, _ = run(resumable, tmp_path, curves=True)
+    for name in ("pretrain", "warmup"):
+        assert result.seconds[name] == round(spent[name], 3)
+    for name in ("train", "validate"):
+        assert result.seconds[name] > round(spent[name], 3) > 0
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Trial)])
@@ -70,9 +100,9 @@ def test_the_fields_that_do_not_count_are_those_of_the_main_stage(small: Path) -
 @pytest.mark.parametrize(("loss", "handed"), [("group", True), ("normalized_softmax", True), ("proxy_nca", False)])
 def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: Path, loss: str, handed: bool) -> None:
     setup, module = set_up(trial(loss, pretrain_epochs=1))
-    finish(pretrain(setup, module, Storage(str(tmp_path)), Checkpoint()))
-    (file,) = (tmp_path / "pretrained").glob("*.safetensors")
-    stored = load_file(file)
+    storage, key = Storage(str(tmp_path)), pretraining_key(setup.trial)
+    finish(pretrain(setup, module, storage, Checkpoint()))
+    stored = load(storage.read_sealed(f"pretrained/{key}.safetensors", f"pre-training {key}"))
     assert torch.equal(setup.model.state_dict()["head.weight"], stored["model.head.weight"])
     if handed:
         assert torch.equal(module.classifier.weight, stored["loss.classifier.weight"])

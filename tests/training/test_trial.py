@@ -88,6 +88,8 @@ def test_baselines_train_nothing(small: Path, tmp_path: Path) -> None:
         assert result.curve == ()
         assert result.conventions["distance"] == distance
         assert result.artifacts == {}
+        assert set(result.seconds) == {"images", "wait", "evaluate", "total"}
+        assert result.seconds["total"] == result.seconds["evaluate"]  # as of a loss: work alone
         assert {event.stage for event in reports} == {"evaluate", "rank", "cluster"}
     assert run(pixels, tmp_path)[0].parameters == 0
 

@@ -1,0 +1,51 @@
+"""How much disk a run needs at least, so that a full disk is noticed before training."""
+
+from dataclasses import dataclass
+
+import torch
+
+from harness.backbones import network
+from harness.execution.account import Account
+from harness.files import PROBE
+from harness.spec import Trial
+
+RESULT_BYTES = 6_000  # a stored result, roughly
+# The network in a checkpoint: weights, Adam's two moments, the weights of the best epoch. The next checkpoint is
+# written beside it.
+COPIES = 4 * 2
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes in --results and in --storage."""
+
+    results: int = PROBE
+    storage: int = PROBE
+
+
+def needed(account: Account) -> Room:
+    """The results and embeddings of a run, and the checkpoints of one trial at a time. Weights that are kept are not
+    counted: they are smaller than the checkpoints that are gone by then."""
+    trials = [*account.pending(account.known), *account.unnamed()]
+    trained = [trial for trial in trials if not trial.is_baseline]
+    networks = {shape_of(trial): network_of(trial) for trial in {shape_of(trial): trial for trial in trained}.values()}
+    embeddings = sum(
+        4 * networks[shape_of(trial)].dim * account.experiment.dataset.test_images for trial in trained if trial.on_test
+    )
+    checkpoints = max((4 * COPIES * parameters(one) for one in networks.values()), default=0)
+    return Room(PROBE + RESULT_BYTES * len(trials), PROBE + embeddings + checkpoints)
+
+
+def shape_of(trial: Trial) -> tuple:
+    """What the size of a network depends on."""
+    return (trial.backbone, trial.dim, trial.crop)
+
+
+def network_of(trial: Trial) -> network.Network:
+    """The network without memory for its weights: only its shapes are of interest."""
+    with torch.device("meta"):
+        return network.create(trial, pretrained=False)
+
+
+def parameters(model: network.Network) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
