@@ -151,7 +151,7 @@ def test_a_broken_record_is_named_skipped_and_in_the_exit_code(small: Path, harn
     for command in (("tables",), QUICK):
         said = harness(*command)
         assert said.code == 1
-        assert said.out == whole.out
+        assert whole.out.startswith(said.out)
         assert str(foreign) in said.err
         assert "skipped" in said.err
 
