@@ -137,7 +137,7 @@ class Storage:
         with contextlib.suppress(FileNotFoundError):  # another process has set it aside just now
             self.files.mv(self.path(damage.name), self.path(target))
         for name in self.names(DAMAGED)[:-DAMAGED_KEPT]:
-            self.remove(name)
+            self.remove_folder(name)  # it may be one
         return f"{damage}; moved to {target}, and made again"
 
     def exists(self, name: str) -> bool:

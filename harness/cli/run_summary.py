@@ -72,20 +72,20 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     built = build_all([*results, *others], ("losses", "ensembles"))
     print(*render(built, "markdown").values(), sep="\n", end="")
     for line in below_baselines(on_test(results)):
-        print(f"harness: {line}", file=sys.stderr)
+        print(f"\n{line}")
     if results and not on_test(results):
         print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
 
 
 def below_baselines(results: Sequence[Result]) -> Iterator[str]:
-    """A line per loss that ends below a baseline of its run."""
+    """A sentence per loss that ends below a baseline of its run."""
     for runs in configurations(result for result in results if not result.is_ensemble):
         better = baselines.beaten_by(runs, results)
         if better:
             metric = baselines.FIRST_RECALL
             mine = percent(score(runs, metric).score)
             names = " and ".join(f"{name} ({percent(mean)})" for name, mean in better.items())
-            yield f"{runs[0].title}: {metric} {mine} is below {names}"
+            yield f"{runs[0].title} ends below {names}: {metric} {mine}."
 
 
 def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable[Result]) -> str:

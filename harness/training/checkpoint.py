@@ -49,6 +49,8 @@ class Checkpoint:
             return cls()
         try:
             stored = cls(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        except MemoryError:  # says nothing of the file
+            raise
         except Exception as error:  # torch raises many kinds
             raise unusable(trial, f"{type(error).__name__}: {error}") from None
         for part in dataclasses.fields(cls):

@@ -63,6 +63,8 @@ class Learner:
             if set(position.state) != parts:
                 raise ValueError(f"it holds {sorted(position.state)}, not {sorted(parts)}")
             self.load(position.state)
+        except (MemoryError, torch.OutOfMemoryError):  # says nothing of the checkpoint
+            raise
         except Exception as error:  # load_state_dict raises many kinds
             raise unusable(trial, f"{type(error).__name__}: {error}") from None
 

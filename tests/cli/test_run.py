@@ -35,7 +35,7 @@ def test_run_then_tables_then_nothing_is_missing(small: Path, harness: Harness, 
 
     second = harness(*QUICK)
     assert (second.code, second.out, second.err) == (0, first.out, "")
-    assert harness("tables").out == first.out
+    assert first.out.startswith(harness("tables").out)
     assert {file: file.read_bytes() for file in stored(tmp_path / "results")} == files
 
 
@@ -151,7 +151,7 @@ def test_a_broken_record_is_named_skipped_and_in_the_exit_code(small: Path, harn
     for command in (("tables",), QUICK):
         said = harness(*command)
         assert said.code == 1
-        assert said.out == whole.out
+        assert whole.out.startswith(said.out)
         assert str(foreign) in said.err
         assert "skipped" in said.err
 

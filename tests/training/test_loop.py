@@ -103,6 +103,21 @@ def test_a_trial_continues_from_its_checkpoint_with_the_same_bits(small: Path, t
         assert (reports[0].stage, reports[0].epoch) == (stage, epoch + 1)
 
 
+def test_memory_that_runs_out_while_a_checkpoint_is_loaded_does_not_make_it_damaged(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumable = trial(epochs=2)
+    run_until(resumable, tmp_path, "train", 1)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loop.Learner, "load", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(resumable, tmp_path)
+    assert Checkpoint.read(Storage(str(tmp_path)), resumable).epoch == 1
+
+
 # --- the best epoch on the held-out classes, as in the released code ---
 
 
