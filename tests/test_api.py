@@ -58,7 +58,7 @@ def test_tables_are_those_of_the_command_line_and_know_the_search_whatever_is_fi
     made = run(tmp_path, "triplet", trials=2)
     loaded = harness.load(tmp_path / "results")
     table = loaded.tables()
-    assert "| Triplet " in table
+    assert "| Triplet[a]" in table  # below raw pixels
     assert made.tables() == table
     assert loaded.filter(dataset="blobs", fold="test").tables() == table
     assert r"\toprule" in loaded.tables(format="latex")

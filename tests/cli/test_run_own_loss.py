@@ -17,7 +17,7 @@ def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
     )
     file.write_text(text)
     words = ("run", "--losses", f"{file}:Mine", "--dataset", "blobs", "--set", "mine.Mine.factor=2")
-    assert "| Mine " in harness(*words).out
+    assert "| Mine" in harness(*words).out
     assert harness(*words).err == ""
     file.write_text(text + "# edited\n")
     assert "[1/1] mine.Mine-" in harness(*words).err

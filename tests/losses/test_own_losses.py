@@ -51,7 +51,7 @@ def test_an_installed_packages_loss_is_registered_and_runs(installed: None, smal
     assert losses.get("pull") is Pull
     said = harness("run", "--losses", "pull", "--dataset", "blobs", "--set", "pull.weight=2")
     assert said.code == 0
-    assert "| Pull " in said.out
+    assert "| Pull" in said.out
 
 
 def test_a_registered_name_cannot_be_taken(installed: None) -> None:
