@@ -22,9 +22,12 @@ def command(result: Result, protocol: Protocol) -> str:
         words += ["--weights", file if trial.weights_kind == "file" else trial.weights_kind]
     if result.curve and result.has_curves:
         words.append("--curves")
+    threads = result.provenance.get("threads") or 1
+    if threads != 1:  # numbers depend on it, but not the trial's name
+        words += ["--cpus-per-trial", str(threads)]
     if result.is_ensemble:
         words += ["--seeds", str(len(result.members)), "--ensemble", str(result.ensemble)]
-    for key, value in assignments(trial, usual):
+    for key, value in assignments(trial, usual, protocol):
         words += ["--set", f"{key}={written(value)}"]
     line = shlex.join(words)
     if result.recipe:
@@ -56,15 +59,16 @@ def dataset_options(result: Result) -> list[str]:
     return ["--dataset", name]
 
 
-def assignments(trial: Trial, usual: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What --set has to say: settings that differ from the usual ones, and every knob."""
+def assignments(trial: Trial, usual: dict[str, Any], protocol: Protocol) -> Iterator[tuple[str, Any]]:
+    """What --set has to say: settings that differ from the usual ones, or where the size of classes decides, and every
+    knob."""
     fixed = {"weights"}  # an option of its own
     if trial.is_baseline:
         fixed |= set(IDLE)
     if trial.is_pixels:
         fixed |= set(RAW_PIXELS)
     for name in SETTINGS:
-        if name not in fixed and getattr(trial, name) != usual[name]:
+        if name not in fixed and (getattr(trial, name) != usual[name] or name in protocol.few_images):
             yield name, getattr(trial, name)
     # knobs that are left out of a trial mean "as before", which need not be their default today
     added = losses.facts(trial.loss).added if trial.loss in losses.shipped() else {}

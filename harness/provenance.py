@@ -33,11 +33,11 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped
         **job.origin,
         "harness": harness.__version__,
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
         "platform": platform.platform(),
         "node": platform.node(),
         "device_type": device.type,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
         "threads": torch.get_num_threads(),
         "data": job.dataset.folder if os.path.isabs(job.dataset.folder) else None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
@@ -48,7 +48,8 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped
     }
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """Of an installed package."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -73,8 +74,13 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
+def has_gpu() -> bool:
+    """Whether the driver of a GPU that torch would use has left its device files. Imports no torch."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+
+
 @cache
-def _cpu() -> str:
+def cpu() -> str:
     """The processor's name, where Linux tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

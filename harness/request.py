@@ -1,5 +1,6 @@
 """Options -> the complete, located, checked Experiment; used by `harness run` and by harness.run()."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class Request:
     max_failures: int = 3  # restarts of a trial whose process or node died
     storage: str | None = None  # None: artifacts/ in `results`
     results: str | Path = "results"
+
+    @property
+    def threads(self) -> int:
+        """Of torch, per trial: its whole CPUs."""
+        return math.floor(self.cpus_per_trial)
 
 
 def experiment(request: Request) -> Experiment:

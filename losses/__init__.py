@@ -39,6 +39,7 @@ class Facts:
     title: str
     cite: str
     bibtex: str  # one entry, starting in the first column
+    version: int
     added: dict[str, Any]  # knobs added after records existed: the value that means "as before"
 
     @property
@@ -87,8 +88,10 @@ def facts(name: str) -> Facts:
     for fact in ("title", "cite", "bibtex"):
         if fact not in strings:
             raise LossError(f'losses/{name}.py: {definition.name} has no {fact}; write {fact} = "..." in its class')
+    version = ast.literal_eval(values["version"]) if "version" in values else 1
     added = ast.literal_eval(values["added"]) if "added" in values else {}
-    stated = Facts(definition.name, strings["title"], strings["cite"], inspect.cleandoc(strings["bibtex"]), added)
+    bibtex = inspect.cleandoc(strings["bibtex"])
+    stated = Facts(definition.name, strings["title"], strings["cite"], bibtex, version, added)
     if not stated.key:
         raise LossError(f"losses/{name}.py: bibtex is not a BibTeX entry; it must begin like @article{{doe2026loss,")
     return stated

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"spec", "files"},
     "storage": {"spec", "files"},
     "provenance": {"spec"},
-    "analysis": {"spec", "config", "plan", "store", "losses"},
+    "analysis": {"spec", "config", "plan", "provenance", "store", "losses"},
     "data": {"spec", "storage", "files"},
     "backbones": {"spec", "storage"},
     "evaluation": {"spec", "storage"},

@@ -122,7 +122,8 @@ def run(
         ),
     ] = None,
     cpus_per_trial: Annotated[
-        float, typer.Option(metavar="N", help="Number of CPUs per trial; also its torch threads.")
+        float,
+        typer.Option(metavar="N", help="Number of CPUs per trial; also its torch threads, on which numbers depend."),
     ] = Request.cpus_per_trial,
     gpus_per_trial: Annotated[
         float | None,
@@ -183,7 +184,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
     display = Display(Console(stderr=True), experiment.protocol)
     if dry_run:
         check_inputs(request, account, display)
-        print_plan(account)
+        print_plan(account, request.threads)
         return
     try:
         outcome = start(request, account, storage_of(request.storage, store), display)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.execution.start import Outcome
 
 
-def print_plan(account: "Account") -> None:
+def print_plan(account: "Account", threads: int) -> None:
     """Print every trial that can be named, what follows, and the time and disk that all need."""
     from tabulate import tabulate
 
@@ -34,7 +34,7 @@ def print_plan(account: "Account") -> None:
     unnamed = account.unnamed()
     if unnamed:
         print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
-    print(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account)}")
+    print(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from harness.training.pretraining import pretraining_key
 from harness.training.setup import main_stage, parameters, set_up
 
 
-def describe(trials: Sequence[Trial], account: Account) -> str:
+def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
     """One line: time and disk for these trials of a run."""
     if not trials:
         return "nothing to run"
@@ -34,7 +34,7 @@ def describe(trials: Sequence[Trial], account: Account) -> str:
         # the network decides what an image costs; losses differ by little
         key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline)
         if key not in costs:
-            costs[key] = probe(job_of(trial, account))
+            costs[key] = probe(job_of(trial, account, threads))
         seconds += seconds_of(trial, account, costs[key])
         disk += RESULT_BYTES
         if trial.is_final:
@@ -45,10 +45,10 @@ def describe(trials: Sequence[Trial], account: Account) -> str:
     return f"about {timedelta(seconds=round(seconds))} one after another on this machine, {disk / 1e6:.1f} MB of disk"
 
 
-def job_of(trial: Trial, account: Account) -> Job:
+def job_of(trial: Trial, account: Account, threads: int) -> Job:
     experiment = account.experiment
     source = account.sources.get(trial.loss, "")
-    return Job(trial, experiment.dataset, "", source=source, weights_file=experiment.weights_file)
+    return Job(trial, experiment.dataset, "", threads, source=source, weights_file=experiment.weights_file)
 
 
 def images_of(trial: Trial, dataset: Dataset) -> tuple[float, float]:
@@ -96,6 +96,7 @@ class Cost:
 
 def probe(job: Job) -> Cost:
     """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
+    torch.set_num_threads(job.threads)
     images, fold = noise(job.trial, job.dataset)
     setup, loss = set_up(job, images, fold)
     training = 0.0

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.execution import heartbeat
 from harness.spec import Job, Listener, Progress
@@ -10,9 +11,10 @@ from harness.storage import heartbeat as heartbeat_file
 from harness.training import trial as training
 
 
-def execute(jobs: Sequence[Job], listener: Listener) -> None:
-    """Report every event as it happens."""
+def execute(jobs: Sequence[Job], listener: Listener, device: str | None = None) -> None:
+    """Report every event as it happens. Without a device, a GPU is used if there is one."""
     for job in jobs:
+        job = replace(job, device=device)
         storage = Storage(job.storage)
         heartbeat.write(storage, job.trial, None)
         last = time.monotonic()

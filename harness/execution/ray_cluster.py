@@ -7,7 +7,6 @@ resuming is running the same command again.
 
 import contextlib
 import logging
-import math
 import os
 import socket
 import uuid
@@ -128,7 +127,6 @@ class Cluster:
         """One run of Tune. Returns the jobs that have not ended if it failed because a node ran low on memory."""
         resources = self.resources()
         storage = Storage(jobs[0].storage)
-        threads = max(1, math.floor(self.cpus_per_trial))
         # A subclass carries what its trials need: Tune's own wrappers would hide its name in the dashboard. Tune
         # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
         by_name = {job.trial.name: job for job in jobs}
@@ -136,7 +134,6 @@ class Cluster:
             "jobs": ray.put(by_name),
             "events_of": staticmethod(self.events),
             "resources": resources,
-            "threads": threads,
         }
         worker = type("TrialWorker", (TrialWorker,), needs)
         folder = f"tune/{uuid.uuid4().hex[:8]}"

@@ -30,7 +30,6 @@ class TrialWorker(tune.Trainable):
     jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
     events_of: ClassVar[Events]
     resources: ClassVar[dict[str, float]]
-    threads: ClassVar[int]
 
     @classmethod
     def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
@@ -50,7 +49,7 @@ class TrialWorker(tune.Trainable):
     def _begin(self, config: dict) -> None:
         self.job = self.known[config["trial"]]
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
-        job = replace(self.job, threads=self.threads, device=device)
+        job = replace(self.job, device=device)
         self.storage = Storage(job.storage)
         self.events = type(self).events_of(job)
         self.begun = False

@@ -32,6 +32,7 @@ class Run:
     executor: Executor
     display: "Display"
     listeners: Sequence[Listener] = ()
+    threads: int = 1  # of torch, per trial
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +86,7 @@ class Run:
             trial,
             experiment.dataset,
             self.storage.uri,
+            threads=self.threads,
             source=account.sources.get(trial.loss, ""),
             keep_weights=trial.is_final and experiment.keep_weights != "none",
             origin={**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler},

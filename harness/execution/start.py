@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from harness.execution.account import Account
 from harness.execution.display import Display
@@ -29,7 +30,7 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         check_inputs(request, account, display)
         check_room(account, storage)
     with opened_executor(request, account, storage, display) as executor:
-        run = Run(account, storage, executor, display)
+        run = Run(account, storage, executor, display, threads=request.threads)
         return Outcome(run(), run.failures)
 
 
@@ -56,7 +57,8 @@ def opened_executor(request: Request, account: Account, storage: Storage, displa
     elif request.executor == "local":
         from harness.execution import local
 
-        yield local.execute
+        device = "cpu" if request.gpus_per_trial == 0 else None
+        yield partial(local.execute, device=device)
     else:
         from harness.execution.ray_cluster import Cluster
 

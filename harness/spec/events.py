@@ -61,7 +61,7 @@ class Job:
     trial: Trial
     dataset: Dataset
     storage: str  # a folder or URI that every node sees: checkpoints, shared pre-training, embeddings
-    threads: int | None = None  # None: torch's own choice
+    threads: int = 1  # of torch; numbers depend on it
     keep_weights: bool = False  # of a final run
     source: str = ""  # the text of a user's own loss
     device: str | None = None  # None: a GPU if there is one

@@ -1,4 +1,4 @@
-"""Trial: a complete description of one training run, its identity, and the rules between its fields."""
+"""Trial: what one training run trains and measures, its identity, and the rules between its fields."""
 
 import dataclasses
 import hashlib
@@ -36,7 +36,8 @@ def _added(meaning: str, neutral: Any, **limits: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A complete description of one training run. Its hash is its name.
+    """What one training run trains and measures. Its hash is its name: threads, device and versions of libraries, which
+    move the last digits, are not part of it.
 
     The fields below are part of every stored record: none may be renamed, removed or left out of the hash. A field that
     is added later is made with `_added`.

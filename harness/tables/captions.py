@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import commands
-from harness.analysis import baselines, budget, reference
+from harness.analysis import baselines, budget, conditions, reference
 from harness.analysis.results import OnDataset, configurations, telling_settings
 from harness.spec import Result
 from harness.spec.recipes import recipe_of
@@ -113,6 +113,16 @@ def nmi_notes(runs: Sequence[Result], recipe: str) -> Iterator[str]:
         whose = "Its NMI" if count == len(runs) else f"The NMI of {count} of its {len(runs)} runs"
         name = recipe_of({"NMI": text})
         yield f"{whose} is by {f'{name} ({text})' if name else f'another recipe ({text})'}."
+
+
+def condition_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
+    """What moves numbers and is not in a trial's id, where the runs of a row differ in it, or differ from the other
+    rows. `results`: all on their dataset."""
+    members = {member for run in runs for member in run.members}
+    behind = [result for result in results if result.id in members] or runs  # of an ensemble: its networks
+    different = conditions.differences(behind, conditions.usual(results))
+    if different:
+        yield f"Run under other conditions: {'; '.join(different)}."
 
 
 def training_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:

@@ -44,6 +44,7 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Opti
             runs.setdefault(place, {})[title] = same
             notes.setdefault(place, {})[title] = (
                 *captions.footnotes(same, usual, options.recipe, metrics, beside=beside),
+                *captions.condition_notes(same, dataset.results),
                 *captions.training_notes(same, dataset.results),
             )
     joined = []

@@ -59,8 +59,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     Sets the process's torch threads, torch's global generator and, on a CPU, how memory is freed.
     """
     trial, storage = job.trial, Storage(job.storage)
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
+    torch.set_num_threads(job.threads)
     if device_of(job).type == "cpu":
         allocator.keep_freed()
     images, preparing = yield from prepare(job)

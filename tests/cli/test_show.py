@@ -25,7 +25,7 @@ def test_show_prints_the_record_and_a_command_that_makes_it_again(
         said = harness("show", one)
         text, _, command = said.out.partition("\n\nReproduce with:\n  ")
         assert json.loads(text)["id"] == one
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(command.splitlines()[0])
         assert program == "harness"
         plan = harness(*arguments, "--dry-run", "--results", str(tmp_path / "elsewhere"))
         assert one in plan.out, command
@@ -39,3 +39,29 @@ def test_a_record_whose_protocol_is_gone_is_shown(small: Path, harness: Harness,
     assert said.code == 0
     assert f'"id": "{id}"' in said.out
     assert said.out.endswith("Its protocol tiny is no longer in configs/protocols, so no command reproduces it.\n")
+
+
+def test_the_command_states_what_the_size_of_classes_would_decide(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    """The blobs have 6 images per class; the record has the batches of large classes, because they were asked for."""
+    protocol = small / "protocols" / "tiny.toml"
+    protocol.write_text(protocol.read_text() + "\n[few_images]\nbelow = 10\nclasses_per_batch = 2\n")
+    harness(*QUICK, "--set", "classes_per_batch=4")
+    for file in stored(tmp_path / "results"):
+        command = harness("show", file.stem).out.partition("Reproduce with:\n  ")[2].splitlines()[0]
+        plan = harness(*shlex.split(command)[1:], "--dry-run", "--results", str(tmp_path / "elsewhere"))
+        assert file.stem in plan.out, command
+
+
+def test_what_may_keep_a_run_from_the_same_numbers_is_printed_below_its_command(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    (file, *_) = stored(tmp_path / "results")
+    record = json.loads(file.read_text())
+    record["provenance"]["packages"]["torch"] = "1.0"
+    file.write_text(json.dumps(record))
+    below = harness("show", file.stem).out.partition("Reproduce with:\n  ")[2].splitlines()[1:]
+    assert below[:2] == ["", "The numbers may differ:"]
+    assert any(line.startswith("  It was made with torch 1.0; here is ") for line in below)

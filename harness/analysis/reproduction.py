@@ -1,0 +1,66 @@
+"""What may keep the command of a stored result from giving the same numbers on this machine."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import losses
+from harness import config, provenance
+from harness.analysis import conditions
+from harness.spec import Result, Trial
+
+
+def caveats(result: Result, members: Sequence[Result] = ()) -> list[str]:
+    """A sentence each. `members`: the stored runs of an ensemble."""
+    return [*other_trial(result.trial), *needs(result), *other_numbers(result, members)]
+
+
+def other_trial(trial: Trial) -> Iterator[str]:
+    """Why the command would name another trial."""
+    dataset = config.find_dataset(trial.dataset)
+    versions = {
+        trial.loss: (trial.loss_version, loss_version(trial.loss)),
+        trial.dataset: (trial.dataset_version, dataset.version if dataset else None),
+    }
+    for name, (recorded, here) in versions.items():
+        if here is not None and here != recorded:
+            yield f"{name} is version {here} here, the record's is {recorded}: the command names another trial."
+
+
+def loss_version(loss: str) -> int | str | None:
+    """The version that a loss has here; None for those that would have to be imported."""
+    if loss in losses.shipped():
+        return losses.facts(loss).version
+    if loss.startswith("pml:"):
+        return provenance.version_of("pytorch-metric-learning") or "none"
+    return None
+
+
+def needs(result: Result) -> Iterator[str]:
+    """Files that the command reads and that may not be here."""
+    trial, recorded = result.trial, result.provenance
+    if trial.weights_kind == "file":
+        yield f"It needs the weights {recorded.get('weights_file') or 'FILE'}, {trial.weights}."
+    folder = recorded.get("data")
+    if folder and not Path(folder).exists():
+        yield f"Its images are not at {folder} here; their fingerprint is {trial.fingerprint}."
+
+
+def other_numbers(result: Result, members: Sequence[Result]) -> Iterator[str]:
+    """Why the same trial may give other numbers here."""
+    recorded = result.provenance
+    if recorded.get("device_type") == "cuda":
+        yield f"It ran on a GPU ({recorded.get('device')}): runs on a GPU are not the same to the bit."
+    elif recorded.get("threads") is None:
+        yield "Its number of threads is not recorded: with another number the last digits differ."
+    elif recorded.get("device") != provenance.cpu():
+        yield f"It ran on another processor ({recorded.get('device')}): the last digits may differ."
+    elif provenance.has_gpu():
+        yield "It ran on a CPU, and this machine has a GPU: add --gpus-per-trial 0."
+    for package, version in recorded.get("packages", {}).items():
+        here = provenance.version_of(package)
+        if here != version:
+            yield f"It was made with {package} {version}; here is {here or 'none'}."
+    if str(recorded.get("commit") or "").endswith("+"):
+        yield f"Its code had changes that were not committed ({recorded['commit']})."
+    for difference in conditions.differences(members, {}):
+        yield f"Its members differ: {difference}."

@@ -1,0 +1,44 @@
+"""Conditions of a run that its id does not cover."""
+
+from dataclasses import replace
+from typing import Any
+
+from harness.analysis import conditions
+from harness.spec import Result
+from harness.tables.build import build
+from tests.factories import USUAL, baseline, loss_row
+
+
+def under(result: Result, **recorded: Any) -> Result:
+    return replace(result, provenance={"device_type": "cpu", "threads": 1, "packages": {"torch": "2.15"}, **recorded})
+
+
+TRIPLET, GROUP, PIXELS, NETWORK = (under(result) for result in USUAL)
+
+
+def test_a_row_under_other_conditions_than_most_losses_is_footnoted() -> None:
+    odd = under(loss_row("margin", "Margin", 0.8), threads=4, packages={"torch": "2.14"})
+    rows = {row.label: row.notes for row in build([TRIPLET, GROUP, PIXELS, NETWORK, odd])[0].rows}
+    assert rows.pop("Margin") == ("Run under other conditions: threads = 4 (others: 1); torch = 2.14 (others: 2.15).",)
+    assert not any(rows.values())
+
+
+def test_devices_are_told_apart_and_on_a_gpu_the_threads_do_not_count() -> None:
+    cuda = [under(run, device_type="cuda", threads=8) for run in (TRIPLET, GROUP)]
+    usual = conditions.usual([*cuda, NETWORK])
+    assert usual == {"device": "cuda", "torch": "2.15"}
+    assert conditions.differences([NETWORK], usual) == ["device = cpu (others: cuda)"]
+    assert conditions.differences(cuda, usual) == []
+
+
+def test_raw_pixels_and_records_that_state_nothing_are_not_footnoted() -> None:
+    four = [under(run, threads=4) for run in (TRIPLET, GROUP)]
+    old = replace(baseline("x", 0.2), provenance={})
+    assert conditions.differences([PIXELS, old], conditions.usual(four)) == []
+
+
+def test_an_ensemble_of_mixed_networks_is_footnoted_like_its_row() -> None:
+    seeds = [under(loss_row("group", "Group Loss", 0.7, seed=seed), threads=1 + seed) for seed in range(2)]
+    joined = replace(seeds[0], ensemble=2, members=tuple(seed.id for seed in seeds))
+    for row in build([*seeds, joined], "ensembles")[0].rows:
+        assert row.notes == ("Run under other conditions: threads = 1 (1 run), 2 (1 run).",)

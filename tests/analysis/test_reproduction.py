@@ -1,0 +1,85 @@
+"""What keeps a stored result's command from giving the same numbers here."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import losses
+from harness import provenance
+from harness.analysis.reproduction import caveats
+from harness.spec import Result
+from tests.factories import a_result, a_trial
+
+HERE = {
+    "device_type": "cpu",
+    "device": provenance.cpu(),
+    "threads": 1,
+    "packages": {"torch": provenance.version_of("torch")},
+    "commit": "0123456789ab",
+}
+
+
+def made(trial: dict[str, Any] | None = None, **recorded: Any) -> Result:
+    return replace(a_result(a_trial(**(trial or {}))), provenance={**HERE, **recorded})
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "has_gpu", lambda: False)
+
+
+def test_what_was_made_like_this_has_no_caveat() -> None:
+    assert caveats(made()) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        (
+            {"device_type": "cuda", "device": "A GPU"},
+            "It ran on a GPU (A GPU): runs on a GPU are not the same to the bit.",
+        ),
+        ({"threads": None}, "Its number of threads is not recorded: with another number the last digits differ."),
+        ({"device": "a Cray"}, "It ran on another processor (a Cray): the last digits may differ."),
+        ({"packages": {"torch": "1.0"}}, f"It was made with torch 1.0; here is {torch.__version__.split('+')[0]}."),
+        ({"packages": {"nowhere": "1.0"}}, "It was made with nowhere 1.0; here is none."),
+        ({"commit": "0123+"}, "Its code had changes that were not committed (0123+)."),
+        ({"data": "/nowhere/photos"}, "Its images are not at /nowhere/photos here; their fingerprint is abc."),
+    ],
+)
+def test_a_condition_that_differs_is_said(recorded: dict[str, Any], said: str) -> None:
+    assert caveats(made(**recorded)) == [said]
+
+
+def test_a_cpu_run_on_a_machine_with_a_gpu_is_told_how_to_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "has_gpu", lambda: True)
+    assert caveats(made()) == ["It ran on a CPU, and this machine has a GPU: add --gpus-per-trial 0."]
+
+
+def test_files_that_the_command_reads_are_named(tmp_path: Path) -> None:
+    assert caveats(made(data=str(tmp_path))) == []
+    needed = caveats(made({"weights": "file:0123"}, weights_file="mine.pth"))
+    assert needed == ["It needs the weights mine.pth, file:0123."]
+
+
+def test_a_loss_or_a_dataset_of_another_version_is_another_trial() -> None:
+    assert caveats(made({"loss_version": 7})) == [
+        "triplet is version 1 here, the record's is 7: the command names another trial."
+    ]
+    assert caveats(made({"dataset_version": 7})) == [
+        "emoji is version 1 here, the record's is 7: the command names another trial."
+    ]
+    bridged = {"loss": "pml:CircleLoss", "loss_version": "1.0"}
+    assert "pml:CircleLoss is version" in caveats(made(bridged))[0]
+
+
+def test_the_version_of_a_loss_is_read_without_running_it() -> None:
+    assert all(losses.facts(name).version == losses.get(name).version for name in losses.shipped())
+
+
+def test_members_that_differ_are_said() -> None:
+    members = [made(threads=threads) for threads in (1, 2)]
+    assert caveats(made(), members) == ["Its members differ: threads = 1 (1 run), 2 (1 run)."]
