@@ -210,7 +210,7 @@ def run_trial(job: Job) -> Report:
     """In a process of its own: the untrained network's recall, our loop against a bare one, then the trial."""
     torch.set_num_threads(job.threads or 1)
     allocator.keep_freed()
-    images = finish(trial.prepare(job))
+    images, _ = finish(trial.prepare(job))
     setup, loss = set_up(job, images, fold(images, job.dataset, "test"))
     assert loss is not None
     embeddings = finish(embed_images(setup, setup.fold.test))

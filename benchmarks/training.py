@@ -54,7 +54,7 @@ def prepared(arguments: argparse.Namespace) -> tuple[Job, TrialSetup, Stage]:
     protocol = config.protocol("cpu" if arguments.dataset != "emoji" else "quick")
     experiment = Experiment(dataset, protocol, (config.loss("group"),), settings={"weights": "package"})
     job = Job(plan.final(experiment, {})[0], dataset, "", data_root=str(root))
-    images = finish(prepare(job))
+    images, _ = finish(prepare(job))
     setup, loss = set_up(job, images, fold(images, dataset, "test"))
     assert loss is not None
     stage = replace(main_stage(setup, loss), epochs=1)
