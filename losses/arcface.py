@@ -11,7 +11,7 @@ from losses.base import Limit, Loss, Positive, Range, cosines
 
 
 class ArcFace(Loss):
-    """Additive angular margin (Deng et al., eq. 3).
+    """Additive angular margin (Deng et al., eq. 3, number unchecked).
 
     L = -log( e^(scale cos(theta_y + margin)) / (e^(scale cos(theta_y + margin)) + sum over c != y of e^(scale cos
     theta_c)) ),  theta_c the angle between the embedding and the weight vector of class c, margin in radians.

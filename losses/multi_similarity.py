@@ -9,7 +9,8 @@ from losses.base import Limit, Loss, Positive, Range, gram, log_one_plus_sum, un
 
 
 class MultiSimilarity(Loss):
-    """Log-sum-exp over mined positives and negatives of each anchor (Wang et al., section 4, eq. 11, 12 and 15).
+    """Log-sum-exp over mined positives and negatives of each anchor (Wang et al., section 4, eq. 11, 12 and 15,
+    numbers unchecked).
 
     L = mean over anchors i of  1/alpha log(1 + sum over p of e^(-alpha (S_ip - base)))
                               + 1/beta  log(1 + sum over n of e^( beta (S_in - base))),   S the cosine similarity,

@@ -82,8 +82,8 @@ class Trial:
     weight_decay: float = _setting("weight decay", least=0)
     head_lr_factor: float = _setting("factor of lr for the embedding layer and what the loss owns", above=0)
     schedule: Literal["drops", "one-cycle", "reloads"] = _setting(
-        "drops: lr x 0.1 after each epoch of `drops`; one-cycle: torch's OneCycleLR, which cycles momentum too; "
-        "reloads: at each drop back to the best epoch with lr / 10"
+        "drops: lr x 0.1 after each epoch of `drops`; one-cycle: torch's OneCycleLR, which also moves momentum (Adam's "
+        "beta1) from 0.95 to 0.85 and back; reloads: at each drop back to the best epoch with lr / 10"
     )
     drops: tuple[int, ...] = _setting("epochs after which the learning rate drops")
     checkpoint: Literal["last", "best-test"] = _setting(
