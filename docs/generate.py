@@ -121,7 +121,7 @@ def protocol_pages() -> Pages:
 
 
 def protocol_page(protocol: Any) -> str:
-    ranges = [[code(name), f"{low:g} to {high:g}, logarithmic"] for name, (low, high) in protocol.search.items()]
+    ranges = [[code(name), escape(str(values))] for name, values in protocol.search.items()]
     folds = "on one validation fold" if protocol.folds == 1 else f"averaged over {protocol.folds} validation folds"
     parts = [
         f"# {escape(protocol.name)}: {escape(protocol.title)}",

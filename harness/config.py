@@ -29,6 +29,7 @@ from harness.spec import (
     short_hash,
     unknown,
 )
+from losses.space import Range, Rates
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -135,7 +136,7 @@ def protocol(name: str) -> Protocol:
         select=data["select"],
         folds=_folds(place, data["folds"]),
         settings=_settings(place, data["train"]),
-        search={key: _range(f"{place} [search] {key}", value) for key, value in data["search"].items()},
+        search={key: _searched(f"{place} [search] {key}", key, value) for key, value in data["search"].items()},
         tuned=data.get("tuned", {}),
         special=_special(place, data.get("dataset", {})),
         **_few_images(f"{place} [few_images]", data.get("few_images", {})),
@@ -305,6 +306,14 @@ def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set
             raise UserError(f"{place}: {unknown('key', key, sorted(allowed))}")
     if missing := needed - set(data):
         raise UserError(f"{place}: missing {', '.join(sorted(missing))}")
+
+
+def _searched(place: str, key: str, value: Any) -> Range:
+    """What [search] draws a value from: [low, high], and for lr_factor also {absolute = [low, high]}, rates."""
+    if key == "lr_factor" and isinstance(value, dict):
+        _check_keys(place, value, {"absolute"}, {"absolute"})
+        return Rates(*_range(f"{place}.absolute", value["absolute"]))
+    return Range(*_range(place, value), log=True)
 
 
 def _range(place: str, value: Any) -> tuple[float, float]:

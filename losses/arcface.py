@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Limit, Loss, Positive, Range, cosines
+from losses.base import Limit, Loss, Positive, Range, Rates, cosines
 
 
 class ArcFace(Loss):
@@ -36,9 +36,9 @@ class ArcFace(Loss):
     }
     """
     space = {
-        "scale": Range(8.0, 128.0, log=True),
+        "scale": Range(8.0, 256.0, log=True),
         "margin": Range(0.05, 1.0),
-        "lr_factor": Range(1.0, 100.0, log=True),
+        "lr_factor": Rates(5e-6, 1.0),
     }
 
     def __init__(

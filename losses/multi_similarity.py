@@ -36,10 +36,10 @@ class MultiSimilarity(Loss):
     }
     """
     space = {
-        "alpha": Range(0.5, 20.0, log=True),
-        "beta": Range(10.0, 100.0, log=True),
+        "alpha": Range(0.01, 20.0, log=True),
+        "beta": Range(10.0, 200.0, log=True),
         "base": Range(0.0, 1.0),
-        "epsilon": Range(0.02, 0.5, log=True),
+        "epsilon": Range(0.02, 1.0, log=True),
     }
 
     def __init__(

@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from losses.base import Limit, Loss, Positive, Range, cosines, log_one_plus_sum
+from losses.base import Limit, Loss, Positive, Range, Rates, cosines, log_one_plus_sum
 
 
 class ProxyAnchor(Loss):
@@ -36,7 +36,7 @@ class ProxyAnchor(Loss):
     space = {
         "alpha": Range(8.0, 64.0, log=True),
         "delta": Range(0.0, 0.4),
-        "lr_factor": Range(1.0, 1000.0, log=True),
+        "lr_factor": Rates(1e-4, 1.0),
     }
 
     def __init__(

@@ -9,6 +9,7 @@ import pytest
 from harness import config, plan
 from harness.assignments import grid_values
 from harness.spec import Experiment, Trial, UserError
+from losses.space import Range, Rates
 
 
 def test_a_protocols_values_for_any_dataset_hold_everywhere_and_a_datasets_own_are_stronger() -> None:
@@ -62,6 +63,9 @@ def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) ->
         ("select", "slect", r"'slect'; did you mean 'select'"),
         ('select = "R@1"', 'select = "recall"', r"select=recall: must be a metric"),
         ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: must be \[low, high\]"),
+        ("lr = [1e-4, 1e-2]", "lr = {absolute = [1, 2]}", r"\[search\] lr=.*: must be \[low, high\]"),
+        ("lr = [1e-4, 1e-2]", "lr_factor = {absolut = [1, 2]}", r"lr_factor: .*did you mean 'absolute'"),
+        ("lr = [1e-4, 1e-2]", "lr_factor = {absolute = [2, 1]}", r"lr_factor.absolute=\[2, 1\]: must be \[low, high\]"),
         ("folds = 1", "folds = 9", r"tiny.toml: folds=9: must be one of 1, 2, 3, 4"),
         ("[search]", "[dataset.blob]\ncrop = 3\n[search]", r"\[dataset.blob\]: no dataset.*did you mean 'blobs'"),
         ("[search]", "[tuned.blob.group]\n[search]", r"\[tuned.blob\]: no dataset.*did you mean 'blobs'"),
@@ -151,8 +155,17 @@ def test_tables_of_a_protocol_are_merged_key_by_key(small: Path) -> None:
     (small / "protocols" / "third.toml").write_text('like = "second"\nfolds = 2\n')
     third = config.protocol("third")
     assert third.values("blobs", "group") == {"anchors": 2, "temperature": 5.0}
-    assert third.search == {"lr": (1e-4, 1e-2), "weight_decay": (1e-6, 1e-2)}
+    assert third.search == {"lr": Range(1e-4, 1e-2, log=True), "weight_decay": Range(1e-6, 1e-2, log=True)}
     assert third.folds == 2
+
+
+def test_rates_of_a_loss_are_searched_relative_to_the_heads_or_in_absolute_terms(small: Path) -> None:
+    for name, text in (("first", "[1, 100]"), ("second", "{ absolute = [1e-6, 1] }")):
+        (small / "protocols" / f"{name}.toml").write_text(f'like = "tiny"\n[search]\nlr_factor = {text}\n')
+    assert config.protocol("first").search["lr_factor"] == Range(1.0, 100.0, log=True)
+    assert config.protocol("second").search["lr_factor"] == Rates(1e-6, 1.0)
+    (small / "protocols" / "third.toml").write_text('like = "second"\n[search]\nlr_factor = [1, 2]\n')
+    assert config.protocol("third").search["lr_factor"] == Range(1.0, 2.0, log=True)
 
 
 def test_counted_is_the_papers_protocol_with_the_network_whose_parameters_it_prints() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from harness.spec.field import Field
 from losses import Family
+from losses.space import Choice, Range
 
 KeepWeights = Literal["best", "all", "none"]
 Scheduler = Literal["none", "asha"]
@@ -53,7 +54,7 @@ class Protocol:
     select: str  # the metric that chooses among search trials, on validation classes
     folds: int  # validation folds a configuration is scored on: its score is their mean
     settings: Mapping[str, Any]
-    search: Mapping[str, tuple[float, float]]  # lr, weight_decay, lr_factor, drawn uniformly in the logarithm
+    search: Mapping[str, Range | Choice]  # lr, weight_decay, lr_factor, ...: what random search draws from
     tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
     few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:

@@ -152,7 +152,7 @@ def test_a_field_that_is_added_counts_where_it_is_used() -> None:
 def with_bonus(spec: LossSpec, default: float, space: dict[str, Any] | None = None) -> LossSpec:
     """A loss in a later version, with one more knob: 0 means "as before"."""
     knobs = {**spec.knobs, "bonus": Field("bonus", float, default, owner=spec.name)}
-    return replace(spec, knobs=knobs, added={"bonus": 0.0}, space={**spec.space, **(space or {})})
+    return replace(spec, knobs=knobs, added={**spec.added, "bonus": 0.0}, space={**spec.space, **(space or {})})
 
 
 def test_a_knob_that_is_added_changes_no_id_while_it_means_as_before() -> None:
