@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.readers import LAYOUTS
+from harness.data import readers
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
@@ -25,6 +25,7 @@ from harness.spec import (
     Protocol,
     UserError,
     allowed_metrics,
+    has_controls,
     known_metric,
     short_hash,
     unknown,
@@ -86,11 +87,11 @@ def dataset(name: str) -> Dataset:
         data["folder"] = str(path.parent / data["folder"])
     else:
         data = {"layout": "csv" if path.suffix == ".csv" else "folder", "folder": str(path)}
-    return _dataset(own, name, {**OWN_DATASET, "title": own, **data})
+    return replace(_dataset(own, name, {**OWN_DATASET, "title": own, **data}), path=str(path))
 
 
 def _dataset_keys() -> set[str]:
-    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "fingerprint"}
+    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "path", "fingerprint"}
 
 
 def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
@@ -105,8 +106,8 @@ def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
         kind = typing.get_origin(hints[key]) or hints[key]
         if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
             raise UserError(f"{place}: {key}={value}: must be {Field(key, kind).allowed}")
-    if data["layout"] not in LAYOUTS:
-        raise UserError(f"{place}: {unknown('layout', data['layout'], LAYOUTS)}")
+    if data["layout"] not in readers.LAYOUTS:
+        raise UserError(f"{place}: {unknown('layout', data['layout'], readers.LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
         recall_at = list(data["recall_at"])
         raise UserError(f"{place}: recall_at={recall_at}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
@@ -294,10 +295,28 @@ def _read(kind: str, name: str) -> dict[str, Any]:
 
 
 def _parse(file: Path) -> dict[str, Any]:
+    text = readers.text(file)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        data = tomllib.loads(text)
+        _check_values(data)
+    except RecursionError:
+        raise UserError(f"{file}: its values are nested too deeply") from None
+    except ValueError as error:  # a TOMLDecodeError is one
         raise UserError(f"{file}: {error}") from None
+    return data
+
+
+def _check_values(value: Any) -> None:
+    """A ValueError for what TOML does not allow but Python's reader does, and for what must not reach a terminal."""
+    if isinstance(value, dict):
+        _check_values([*value, *value.values()])
+    elif isinstance(value, list):
+        for item in value:
+            _check_values(item)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("it has an integer of more than 64 bits")
+    elif isinstance(value, str) and has_controls(value):
+        raise ValueError(f"{value[:40]!a}: must be one line without control characters")
 
 
 def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:

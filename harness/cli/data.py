@@ -1,6 +1,5 @@
 """`harness data`: check, download and cache datasets."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +94,7 @@ def download(
     if listing.exists(dataset, data_root):
         print(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
-    if not dataset.archives or os.path.isabs(dataset.folder):
+    if not dataset.archives or dataset.is_own:
         raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
     with writing(f"to --data-root {data_root}"):
         data_root.mkdir(parents=True, exist_ok=True)

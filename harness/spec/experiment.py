@@ -36,7 +36,13 @@ class Dataset:
     order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
     manual: str = ""  # the way to get it by hand
-    fingerprint: str = ""  # a hash of the paths, classes and sizes of its files
+    path: str = ""  # of a user's own: what --dataset names
+    fingerprint: str = ""  # a hash of the paths, classes, sides and sizes of its files
+
+    @property
+    def is_own(self) -> bool:
+        """A user's own, not one of the shipped datasets."""
+        return bool(self.path)
 
     @property
     def images_per_class(self) -> float:
