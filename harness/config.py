@@ -23,6 +23,7 @@ from harness.spec import (
     Field,
     LossSpec,
     Protocol,
+    Tuned,
     UserError,
     allowed_metrics,
     has_controls,
@@ -129,7 +130,6 @@ def protocol(name: str) -> Protocol:
     _check_keys(f"{place} [search]", data["search"], set(), {*SEARCHABLE, "lr_factor"})
     if not known_metric(str(data["select"])):
         raise UserError(f"{place}: select={data['select']}: must be a metric: {allowed_metrics()}")
-    _check_tuned(place, data.get("tuned", {}))
     return Protocol(
         name=name,
         title=data["title"],
@@ -138,7 +138,10 @@ def protocol(name: str) -> Protocol:
         folds=_folds(place, data["folds"]),
         settings=_settings(place, data["train"]),
         search={key: _searched(f"{place} [search] {key}", key, value) for key, value in data["search"].items()},
-        tuned=data.get("tuned", {}),
+        tuned={
+            dataset: _tuned(f"{place} [tuned.{dataset}", dataset, values)
+            for dataset, values in data.get("tuned", {}).items()
+        },
         special=_special(place, data.get("dataset", {})),
         **_few_images(f"{place} [few_images]", data.get("few_images", {})),
     )
@@ -205,18 +208,47 @@ def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return special
 
 
-def _check_tuned(place: str, tables: dict[str, Any]) -> None:
-    """[tuned.DATASET.LOSS]: names of datasets and losses that exist. Values are checked when the loss is planned: that
-    needs its signature, and so torch."""
+def _tuned(place: str, dataset: str, tables: Any) -> dict[str, Tuned]:
+    """[tuned.DATASET.LOSS]: values for a loss, and where they come from. [tuned.DATASET.found_with] has the settings
+    that the searches of all of them had in common. Values are checked when the loss is planned: that needs its
+    signature, and so torch."""
     known = ["any", *names("datasets")]
-    for dataset, values in tables.items():
-        if dataset not in known:
-            raise UserError(f"{place} [tuned.{dataset}]: {unknown('dataset', dataset, known)}")
-        if not isinstance(values, dict):
-            raise UserError(f"{place} [tuned.{dataset}]: must be a table")
-        for loss in values:
-            if loss not in losses.names():
-                raise UserError(f"{place} [tuned.{dataset}.{loss}]: {unknown('loss', loss, losses.names())}")
+    if dataset not in known:
+        raise UserError(f"{place}]: {unknown('dataset', dataset, known)}")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise UserError(f"{place}]: must be a table of tables, one for each loss")
+    common = _found_with(f"{place}.found_with]", tables.get("found_with", {}))
+    tuned = {}
+    for loss in tables:
+        if loss == "found_with":
+            continue
+        if loss not in losses.names():
+            raise UserError(f"{place}.{loss}]: {unknown('loss', loss, losses.names())}")
+        tuned[loss] = _values(f"{place}.{loss}]", dict(tables[loss]), common)
+    return tuned
+
+
+def _values(place: str, table: dict[str, Any], common: dict[str, Any]) -> Tuned:
+    """One table of tuned values. Those that a search found say how many trials it had, and with which settings."""
+    source, trials = table.pop("source", ""), table.pop("trials", 0)
+    found_with = _found_with(place, table.pop("found_with", {}))
+    if type(trials) is not int or trials < 0:
+        raise UserError(f"{place}: trials={trials}: must be an integer >= 0")
+    if found_with and not trials:
+        raise UserError(f"{place}: found_with: is for values that a search found, so it needs trials")
+    if trials and not {**common, **found_with}:
+        raise UserError(f"{place}: trials={trials}: needs found_with, the settings that the search had")
+    return Tuned(table, source, trials, {**common, **found_with} if trials else {})
+
+
+def _found_with(place: str, table: Any) -> dict[str, Any]:
+    """Settings of a search; of lr, weight_decay or warmup_epochs, which search draws, also [low, high]."""
+    if not isinstance(table, dict):
+        raise UserError(f"{place}: found_with={table}: must be a table")
+    _check_keys(place, table, set(), set(SETTINGS) - set(RUN_SETTINGS))
+    drawn = {key: value for key, value in table.items() if key in SEARCHABLE and isinstance(value, list)}
+    settings = _settings(place, {key: value for key, value in table.items() if key not in drawn})
+    return {**settings, **{key: _range(f"{place} {key}", value) for key, value in drawn.items()}}
 
 
 def loss(name: str) -> LossSpec:

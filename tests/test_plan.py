@@ -7,7 +7,7 @@ import pytest
 
 from harness import config, plan
 from harness.analysis.results import best
-from harness.spec import SETTINGS, TUNABLE, Experiment, Result, UserError
+from harness.spec import SETTINGS, TUNABLE, Experiment, Result, Tuned, UserError
 from losses.space import Range, Rates
 from tests.factories import a_result
 
@@ -191,7 +191,7 @@ def test_baselines_do_not_depend_on_how_losses_are_trained() -> None:
 
 def test_protocol_values_for_a_loss_are_used_and_the_users_are_stronger() -> None:
     protocol = dataclasses.replace(
-        config.protocol("quick"), tuned={"emoji": {"group": {"lr": 5e-4, "anchors": 3, "source": "x"}}}
+        config.protocol("quick"), tuned={"emoji": {"group": Tuned({"lr": 5e-4, "anchors": 3}, "x")}}
     )
     group, triplet = plan.final(experiment(protocol=protocol), {})
     assert (group.lr, group.knobs["anchors"]) == (5e-4, 3)
@@ -216,7 +216,7 @@ def test_a_pair_loss_needs_two_images_of_a_class_and_two_classes(setting: str) -
 
 
 def test_a_protocol_value_for_an_unknown_knob_is_one_line() -> None:
-    protocol = dataclasses.replace(config.protocol("quick"), tuned={"emoji": {"group": {"anchor": 3}}})
+    protocol = dataclasses.replace(config.protocol("quick"), tuned={"emoji": {"group": Tuned({"anchor": 3})}})
     with pytest.raises(UserError, match=r"tuned.emoji.group.*'anchor'; did you mean 'anchors'"):
         plan.final(experiment(protocol=protocol), {})
 

@@ -2,7 +2,8 @@
 
 from harness.spec.errors import UserError, disk_error, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
-from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
+from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
+from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
@@ -29,6 +30,7 @@ __all__ = [
     "METRICS",
     "NEUTRAL",
     "PIXELS",
+    "ROLES",
     "RUN_SETTINGS",
     "SCHEMA",
     "SEARCHABLE",
@@ -39,6 +41,7 @@ __all__ = [
     "Dataset",
     "Event",
     "Experiment",
+    "ExperimentRecord",
     "Failure",
     "Field",
     "Job",
@@ -50,9 +53,11 @@ __all__ = [
     "Protocol",
     "Purpose",
     "Result",
+    "Role",
     "Scheduler",
     "Stopped",
     "Trial",
+    "Tuned",
     "UserError",
     "allowed_metrics",
     "check_rules",

@@ -51,6 +51,16 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """A protocol's values for one loss on one dataset, and where they come from."""
+
+    values: Mapping[str, Any]  # knobs, lr, weight_decay
+    source: str = ""
+    trials: int = 0  # of the random search on validation classes that found them; 0: they are published, or by hand
+    found_with: Mapping[str, Any] = field(default_factory=dict)  # its settings; (low, high): a value in between
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A protocol as configs/protocols/<name>.toml describes it: the settings every loss shares, and what selects."""
 
@@ -61,15 +71,15 @@ class Protocol:
     folds: int  # validation folds a configuration is scored on: its score is their mean
     settings: Mapping[str, Any]
     search: Mapping[str, Range | Choice]  # lr, weight_decay, lr_factor, ...: what random search draws from
-    tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
+    tuned: Mapping[str, Mapping[str, Tuned]] = field(default_factory=dict)  # dataset, or any -> loss -> values
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
     few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:
     few_below: int = 0  # where a training class has fewer images than this, on average
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
         """What the protocol gives for one loss on one dataset, or on any: knobs, lr, weight_decay."""
-        layers = (self.tuned.get(which, {}).get(loss, {}) for which in ("any", dataset))
-        return {key: value for layer in layers for key, value in layer.items() if key != "source"}
+        layers = (self.tuned.get(which, {}).get(loss) for which in ("any", dataset))
+        return {key: value for layer in layers if layer for key, value in layer.values.items()}
 
     def shared(self, dataset: str, images_per_class: float = math.inf) -> dict[str, Any]:
         """What every loss has on one dataset. Stronger last: [train], [few_images], [dataset.NAME]."""
