@@ -20,7 +20,7 @@ from harness.spec import (
     check_rules,
     unknown,
 )
-from losses.space import Rates, rounded
+from losses.space import Choice, Range, Rates, rounded
 
 # How losses are trained is not part of a baseline, so that all experiments of a protocol on the same images share it.
 IDLE: Mapping[str, Any] = {
@@ -241,18 +241,23 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
     return values
 
 
-def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
-    """Draw `number` from the loss's space and the protocol's ranges."""
+def space(experiment: Experiment, loss: LossSpec) -> dict[str, Range | Choice]:
+    """What is drawn for a loss: its own space, and the protocol's ranges."""
     ranges = {
         name: values for name, values in experiment.protocol.search.items() if name in SEARCHABLE or name in loss.knobs
     }
-    space = {**loss.space, **ranges}
+    return {**loss.space, **ranges}
+
+
+def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
+    """Draw `number` from the space of a loss."""
+    ranges = space(experiment, loss)
     together = random.Random(f"{loss.name}:{number}")
     draw = {}
-    for name in sorted(space):
+    for name in sorted(ranges):
         alone = random.Random(f"{loss.name}:{number}:{name}")
-        draw[name] = space[name].sample(together if _drawn_together(loss, name) else alone)
-    rates = [name for name in draw if isinstance(space[name], Rates)]
+        draw[name] = ranges[name].sample(together if _drawn_together(loss, name) else alone)
+    rates = [name for name in draw if isinstance(ranges[name], Rates)]
     if rates:
         settings = _settings(experiment, loss, draw)
         head = settings["lr"] * settings["head_lr_factor"]

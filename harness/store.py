@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.files import PROBE, check_room, write_part, writing
-from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
+from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, unknown
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
+EXPERIMENTS = "experiments"
 
 
 class Store:
-    """runs/<dataset>/<loss>/<id>.json under a folder; failures/ and stopped/ beside it.
+    """runs/<dataset>/<loss>/<id>.json under a folder; failures/, stopped/ and experiments/ beside it.
 
     Append-only: a result is written to a temporary file, synced, and linked to its name. Linking fails if the name is
     taken, so two writers never mix and every file is whole.
@@ -115,6 +116,40 @@ class Store:
                 problems.append(f"{file}: {error}; skipped")
         return results, problems
 
+    def put_experiment(self, record: ExperimentRecord) -> None:
+        """Write the record of a request, or add to the stored one what it lacks. A UserError if that cannot be read.
+
+        Of two drivers that add at the same moment one wins. They add the same, unless trials of their search failed for
+        one of them only.
+        """
+        target = self.root / EXPERIMENTS / f"{record.id}.json"
+        part = _write_part(target, record.to_json())
+        try:
+            with writing(target), contextlib.suppress(FileExistsError):
+                os.link(part, target)
+                return
+        finally:
+            part.unlink(missing_ok=True)
+        try:
+            stored = read_experiment(target)
+        except ValueError as error:
+            raise UserError(f"{target}: {error}; remove it: the same command writes it again") from None
+        joined = stored.joined(record)
+        if joined != stored:
+            part = _write_part(target, joined.to_json())
+            with writing(target):
+                os.replace(part, target)
+
+    def experiments(self) -> tuple[list[ExperimentRecord], list[str]]:
+        """The records of all requests, by the time they were made, and a line for each file that is not one."""
+        records, problems = [], []
+        for file in sorted(self.root.glob(f"{EXPERIMENTS}/*.json")):
+            try:
+                records.append(read_experiment(file))
+            except ValueError as error:
+                problems.append(f"{file}: {error}; skipped")
+        return sorted(records, key=lambda record: (record.made, record.id)), problems
+
     def find(self, prefix: str) -> Path:
         """The file of the one result whose id begins with `prefix`."""
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
@@ -134,13 +169,24 @@ def open_existing(folder: Path) -> Store:
 
 def read(file: Path) -> Result:
     """One stored result; a ValueError says why the file is not one."""
+    return Result.from_json(_json(file))
+
+
+def read_experiment(file: Path) -> ExperimentRecord:
+    """The record of a request; a ValueError says why the file is not one."""
+    record = ExperimentRecord.from_json(_json(file))
+    if file.stem != record.id:
+        raise ValueError(f"a copy of {record.id}.json")
+    return record
+
+
+def _json(file: Path) -> Any:
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"not JSON ({error}), perhaps cut short") from None
-    return Result.from_json(data)
 
 
 def _write_part(target: Path, data: dict[str, Any]) -> Path:

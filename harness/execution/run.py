@@ -40,18 +40,24 @@ class Run:
 
     def __call__(self) -> list[Result]:
         """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
-        stored as its trial ends.
+        stored as its trial ends. What the trials are for is recorded before they run.
 
         Returns the final results: baselines, losses, ensembles; or those of the grid.
         """
         account = self.account
+        self.record()
         with self.display:
             if account.final is None:
                 self.finish(account.search, then=account.baselines)
                 account.choose()
+                self.record()
             results = self.finish(account.last)
         self.discard_weights(results)
         return results + self.ensembles(results)
+
+    def record(self) -> None:
+        """Store what is known now of the request: the final runs of a search are named when it has ended."""
+        self.account.store.put_experiment(self.account.record(self.origin["command"] or ""))
 
     @property
     def failures(self) -> list[Failure]:
