@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, app, exit_on_problems
+from harness.cli.app import RESULTS, STORED, ResultsOption, app, exit_on_problems
 from harness.store import Store, open_existing
 
 
-@app.command("import", epilog="Example: harness import ../other-machine/results")
+@app.command("import", epilog="Example: harness import ../other-machine/results", rich_help_panel=STORED)
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder to read.")],
     results: ResultsOption = RESULTS,

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 
 from harness import commands, config
 from harness.analysis import reproduction
-from harness.cli.app import RESULTS, IdArgument, ResultsOption, app, exit_on_problems, read_result
+from harness.cli.app import LOOKING, RESULTS, IdArgument, ResultsOption, app, exit_on_problems, read_result
 from harness.spec import ExperimentRecord, Result
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness show 1f2e3d")
+@app.command(epilog="Example: harness show 1f2e3d", rich_help_panel=LOOKING)
 def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
-    """Print a stored record, the command that makes it again, what may keep it from the same numbers here, and the
-    experiments that it belongs to."""
+    """Print a stored record and the command that makes it again. Also says what may keep the numbers from being the
+    same, and which experiments it belongs to."""
     store = Store(results)
     result = read_result(store, id)
     print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, storage_of
+from harness.cli.app import RESULTS, RUNNING, ResultsOption, StorageOption, app, storage_of
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness status --watch")
+@app.command(epilog="Example: harness status --watch", rich_help_panel=RUNNING)
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Print it again every 2 seconds, until Ctrl-C.")] = False,
     storage: StorageOption = None,
