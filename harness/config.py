@@ -28,6 +28,7 @@ from harness.spec import (
     allowed_metrics,
     has_controls,
     known_metric,
+    schema,
     short_hash,
     unknown,
 )
@@ -295,8 +296,10 @@ def _own_loss(text: str) -> LossSpec:
 
 def _describe(name: str, loss: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
-        if not isinstance(getattr(loss, attribute, None), str):
+        if not schema.is_text(getattr(loss, attribute, None)):
             raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
+    if not schema.is_version(loss.version):
+        raise UserError(f"{loss.__name__}: version={loss.version!r}: must be {schema.VERSION.words}")
     families = typing.get_args(losses.Family)
     if loss.family not in families:
         raise UserError(f"{loss.__name__}: family={loss.family!r}: must be one of {', '.join(families)}")

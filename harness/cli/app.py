@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness import store
 from harness.cli import completion
 from harness.cli.help import Application
 from harness.spec import Result, UserError
@@ -99,9 +98,9 @@ def storage_of(uri: str | None, store: Store) -> "Storage":
     return open_storage(uri, store.artifacts)
 
 
-def read_result(results: Store, id: str) -> Result:
+def read_result(store: Store, id: str) -> Result:
     """The stored result whose id begins with `id`; a UserError if its file cannot be read."""
-    file = results.find(id)
+    file = store.find(id)
     try:
         return store.read(file)
     except ValueError as error:

@@ -1,11 +1,10 @@
 """What is done, running and failed, read from the store and the storage alone: it works without Ray."""
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.analysis.budget import selection
 from harness.analysis.results import group_by
@@ -13,26 +12,35 @@ from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
 from harness.execution.text import BestScores, position
-from harness.spec import Result, UserError
+from harness.spec import Result, UserError, schema
 from harness.storage import Storage
-from harness.store import Store
+from harness.store import Store, read_json
 
 
-def describe(store: Store, storage: Storage) -> str:
-    """The status as lines of text."""
+def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
+    """The status as lines of text, and a line for each file of the store that cannot be read."""
     try:
         heartbeats, plans = heartbeat.read(storage), announcement.read(storage)
     except OSError as error:
         raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
-    results = [result for result in store.results()[0] if not result.recipe]
-    failures = [failure for failure in map(_read, sorted(store.root.glob("failures/*/*/*.json"))) if failure]
+    stored, problems = store.results()
+    results = [result for result in stored if not result.recipe]
+    failures = []
+    for file in sorted(store.root.glob("failures/*/*/*.json")):
+        try:
+            failures.append(read_failure(file))
+        except ValueError as error:
+            if file.exists():  # else its trial has ended well just now
+                problems.append(f"{file}: {error}; skipped")
     lines = [summary(len(results), heartbeats, len(failures), plans, waiting(plans, heartbeats, store.root))]
     lines += [f"  {line}" for line in best_scores(results)]
     lines += [f"  {beat.name}  {position_of(beat)}" for beat in heartbeats]
     for failure in failures:
         lines.append(f"  {failure['name']}  failed: {failure['error']}")
         lines.append(f"    {failure['log'] or 'its worker left no log'}")
-    return "\n".join(lines)
+    if problems:
+        lines.append(f"  {len(problems)} file{'s' if len(problems) > 1 else ''} cannot be read")
+    return "\n".join(lines), problems
 
 
 def summary(
@@ -91,10 +99,8 @@ def _modified(file: Path) -> float:
         return 0.0
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    """A failure's record; None if the file has just been removed or holds something else."""
-    try:
-        record = json.loads(file.read_text())
-        return record if {"name", "error", "log"} <= set(record) else None
-    except (OSError, ValueError, TypeError):
-        return None
+def read_failure(file: Path) -> dict[str, Any]:
+    """A failure's record; a ValueError says why the file is none."""
+    record = read_json(file)
+    schema.check(record, schema.FAILURE)
+    return cast("dict[str, Any]", record)

@@ -69,7 +69,7 @@ def test_the_serial_executor_is_seen_while_it_trains(
 
     def look(self: Display, trial: Trial, event: Event) -> None:
         store = Store(tmp_path / "results")
-        seen.append(status.describe(store, Storage(str(store.artifacts))).splitlines()[0])
+        seen.append(status.describe(store, Storage(str(store.artifacts)))[0].splitlines()[0])
         real(self, trial, event)
 
     monkeypatch.setattr(Display, "show", look)
