@@ -4,15 +4,17 @@ import contextlib
 import json
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
-from harness.files import PROBE, check_room, discard, write_part, write_whole, writing
+from harness.files import PART, PROBE, check_room, discard, write_part, write_whole, writing
 from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, unknown
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
 EXPERIMENTS = "experiments"
 LARGEST = 16_000_000  # bytes: a record has some thousands
+PART_AGE = 3600  # seconds: writing a record takes less
 
 
 class MisplacedError(ValueError):
@@ -117,6 +119,22 @@ class Store:
             except ValueError as error:
                 problems.append(f"{file}: {error}; skipped")
         return results, problems
+
+    def ended(self) -> dict[str, float]:
+        """When each trial ended last, well or not, by its id: the time of its record."""
+        times: dict[str, float] = {}
+        for folder in FOLDERS.values():
+            for file in self.root.glob(f"{folder}/*/*/*.json"):
+                with contextlib.suppress(FileNotFoundError):  # removed just now
+                    times[file.stem] = max(file.stat().st_mtime, times.get(file.stem, 0.0))
+        return times
+
+    def remove_parts(self) -> None:
+        """Remove unfinished files that killed drivers left. A recent one may be another driver's, at this moment."""
+        for file in self.root.glob(f"*/**/*.json.*{PART}"):
+            with contextlib.suppress(OSError):
+                if time.time() - file.stat().st_mtime > PART_AGE:
+                    file.unlink()
 
     def put_experiment(self, record: ExperimentRecord) -> None:
         """Write the record of a request, or add to the stored one what it lacks. A UserError if that cannot be read.

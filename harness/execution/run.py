@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness import provenance, storage
 from harness.analysis.results import configurations
-from harness.execution import announcement
 from harness.execution.account import Account
+from harness.execution.announcement import announced
+from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
 from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
 
@@ -45,6 +46,7 @@ class Run:
         Returns the final results: baselines, losses, ensembles; or those of the grid.
         """
         account = self.account
+        sweep(self.storage, account.store)
         self.record()
         with self.display:
             if account.final is None:
@@ -52,6 +54,7 @@ class Run:
                 account.choose()
                 self.record()
             results = self.finish(account.last)
+        sweep(self.storage, account.store)
         self.discard_weights(results)
         return results + self.ensembles(results)
 
@@ -69,12 +72,9 @@ class Run:
         following, unnamed = self.account.pending(then), len(self.account.unnamed())
         self.display.expect(len(pending) + len(following) + unnamed)
         if pending:
-            announcement.sweep(self.storage)
-            name = announcement.write(self.storage, [*pending, *following], unnamed)
-            try:
-                self.executor([self.job(trial) for trial in pending], self.notify)
-            finally:
-                self.storage.remove(name)
+            planned = [*pending, *following]
+            with announced(self.storage, planned, unnamed, self.origin["command"] or "") as plan:
+                self.executor([self.job(trial, plan) for trial in pending], self.notify)
         return self.account.stored(trials)
 
     def notify(self, trial: Trial, event: Event) -> None:
@@ -86,12 +86,13 @@ class Run:
     def origin(self) -> dict[str, str | None]:
         return provenance.origin()
 
-    def job(self, trial: Trial) -> Job:
+    def job(self, trial: Trial, plan: str = "") -> Job:
         experiment, account = self.account.experiment, self.account
         return Job(
             trial,
             experiment.dataset,
             self.storage.uri,
+            plan=plan,
             threads=self.threads,
             source=account.sources.get(trial.loss, ""),
             keep_weights=trial.is_final and experiment.keep_weights != "none",
