@@ -18,7 +18,7 @@ import harness
 import losses
 from harness import config
 from harness.cli.main import app
-from harness.spec import SETTINGS
+from harness.spec import SEARCHABLE, SETTINGS, Tuned
 
 ROOT = Path(__file__).parent.parent
 Pages = dict[str, str]  # path without its ending -> Markdown
@@ -103,7 +103,12 @@ def knob_table(spec: Any) -> str:
 def tuned_rows(loss: str) -> list[list[str]]:
     """The protocols that give values for a loss, with the source they state."""
     return [
-        [f"[{code(name)}](../protocols/{name}.md)", code(dataset), assignments(values[loss]), source(values[loss])]
+        [
+            f"[{code(name)}](../protocols/{name}.md)",
+            code(dataset),
+            assignments(values[loss].values),
+            source(values[loss]),
+        ]
         for name in config.names("protocols")
         for dataset, values in config.protocol(name).tuned.items()
         if loss in values
@@ -121,7 +126,7 @@ def protocol_pages() -> Pages:
 
 
 def protocol_page(protocol: Any) -> str:
-    ranges = [[code(name), f"{low:g} to {high:g}, logarithmic"] for name, (low, high) in protocol.search.items()]
+    ranges = [[code(name), escape(str(values))] for name, values in protocol.search.items()]
     folds = "on one validation fold" if protocol.folds == 1 else f"averaged over {protocol.folds} validation folds"
     parts = [
         f"# {escape(protocol.name)}: {escape(protocol.title)}",
@@ -136,9 +141,9 @@ def protocol_page(protocol: Any) -> str:
         table(["setting", "range"], ranges),
     ]
     used = [
-        [code(dataset), f"[{code(loss)}](../losses/{loss}.md)", assignments(values), source(values)]
+        [code(dataset), f"[{code(loss)}](../losses/{loss}.md)", assignments(tuned.values), source(tuned)]
         for dataset, by_loss in protocol.tuned.items()
-        for loss, values in by_loss.items()
+        for loss, tuned in by_loss.items()
     ]
     if used:
         parts += ["## Values for single losses", table(["dataset", "loss", "values", "source"], used)]
@@ -407,11 +412,21 @@ def written(value: Any) -> str:
 
 
 def assignments(values: Mapping[str, Any]) -> str:
-    return ", ".join(code(f"{key}={written(value)}") for key, value in values.items() if key != "source")
+    return ", ".join(code(f"{key}={written(value)}") for key, value in values.items())
 
 
-def source(values: Mapping[str, Any]) -> str:
-    return escape(str(values.get("source", "")))
+def source(tuned: Tuned) -> str:
+    """Where values come from; of those that a search found also its trials and its settings."""
+    if not tuned.trials:
+        return escape(tuned.source)
+    ranges = {
+        name: value for name, value in tuned.found_with.items() if name in SEARCHABLE and isinstance(value, tuple)
+    }
+    settings = {name: value for name, value in tuned.found_with.items() if name not in ranges}
+    found = ", ".join(
+        [assignments(settings), *(f"{code(name)} from {low:g} to {high:g}" for name, (low, high) in ranges.items())]
+    )
+    return f"{escape(tuned.source)}; {tuned.trials} trials with {found}"
 
 
 def toml(kind: str, name: str) -> str:

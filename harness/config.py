@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
-from harness.data.readers import LAYOUTS
+from harness.data import readers
 from harness.spec import (
     NEUTRAL,
     RUN_SETTINGS,
@@ -23,12 +23,16 @@ from harness.spec import (
     Field,
     LossSpec,
     Protocol,
+    Tuned,
     UserError,
     allowed_metrics,
+    has_controls,
     known_metric,
+    schema,
     short_hash,
     unknown,
 )
+from losses.space import Range, Rates
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -85,11 +89,11 @@ def dataset(name: str) -> Dataset:
         data["folder"] = str(path.parent / data["folder"])
     else:
         data = {"layout": "csv" if path.suffix == ".csv" else "folder", "folder": str(path)}
-    return _dataset(own, name, {**OWN_DATASET, "title": own, **data})
+    return replace(_dataset(own, name, {**OWN_DATASET, "title": own, **data}), path=str(path))
 
 
 def _dataset_keys() -> set[str]:
-    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "fingerprint"}
+    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "path", "fingerprint"}
 
 
 def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
@@ -104,8 +108,8 @@ def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
         kind = typing.get_origin(hints[key]) or hints[key]
         if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
             raise UserError(f"{place}: {key}={value}: must be {Field(key, kind).allowed}")
-    if data["layout"] not in LAYOUTS:
-        raise UserError(f"{place}: {unknown('layout', data['layout'], LAYOUTS)}")
+    if data["layout"] not in readers.LAYOUTS:
+        raise UserError(f"{place}: {unknown('layout', data['layout'], readers.LAYOUTS)}")
     if 1 not in data["recall_at"] or not all(type(k) is int and k > 0 for k in data["recall_at"]):
         recall_at = list(data["recall_at"])
         raise UserError(f"{place}: recall_at={recall_at}: must be integers > 0 like [1, 2, 4, 8], with 1 among them")
@@ -127,7 +131,6 @@ def protocol(name: str) -> Protocol:
     _check_keys(f"{place} [search]", data["search"], set(), {*SEARCHABLE, "lr_factor"})
     if not known_metric(str(data["select"])):
         raise UserError(f"{place}: select={data['select']}: must be a metric: {allowed_metrics()}")
-    _check_tuned(place, data.get("tuned", {}))
     return Protocol(
         name=name,
         title=data["title"],
@@ -135,8 +138,11 @@ def protocol(name: str) -> Protocol:
         select=data["select"],
         folds=_folds(place, data["folds"]),
         settings=_settings(place, data["train"]),
-        search={key: _range(f"{place} [search] {key}", value) for key, value in data["search"].items()},
-        tuned=data.get("tuned", {}),
+        search={key: _searched(f"{place} [search] {key}", key, value) for key, value in data["search"].items()},
+        tuned={
+            dataset: _tuned(f"{place} [tuned.{dataset}", dataset, values)
+            for dataset, values in data.get("tuned", {}).items()
+        },
         special=_special(place, data.get("dataset", {})),
         **_few_images(f"{place} [few_images]", data.get("few_images", {})),
     )
@@ -203,18 +209,47 @@ def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return special
 
 
-def _check_tuned(place: str, tables: dict[str, Any]) -> None:
-    """[tuned.DATASET.LOSS]: names of datasets and losses that exist. Values are checked when the loss is planned: that
-    needs its signature, and so torch."""
+def _tuned(place: str, dataset: str, tables: Any) -> dict[str, Tuned]:
+    """[tuned.DATASET.LOSS]: values for a loss, and where they come from. [tuned.DATASET.found_with] has the settings
+    that the searches of all of them had in common. Values are checked when the loss is planned: that needs its
+    signature, and so torch."""
     known = ["any", *names("datasets")]
-    for dataset, values in tables.items():
-        if dataset not in known:
-            raise UserError(f"{place} [tuned.{dataset}]: {unknown('dataset', dataset, known)}")
-        if not isinstance(values, dict):
-            raise UserError(f"{place} [tuned.{dataset}]: must be a table")
-        for loss in values:
-            if loss not in losses.names():
-                raise UserError(f"{place} [tuned.{dataset}.{loss}]: {unknown('loss', loss, losses.names())}")
+    if dataset not in known:
+        raise UserError(f"{place}]: {unknown('dataset', dataset, known)}")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise UserError(f"{place}]: must be a table of tables, one for each loss")
+    common = _found_with(f"{place}.found_with]", tables.get("found_with", {}))
+    tuned = {}
+    for loss in tables:
+        if loss == "found_with":
+            continue
+        if loss not in losses.names():
+            raise UserError(f"{place}.{loss}]: {unknown('loss', loss, losses.names())}")
+        tuned[loss] = _values(f"{place}.{loss}]", dict(tables[loss]), common)
+    return tuned
+
+
+def _values(place: str, table: dict[str, Any], common: dict[str, Any]) -> Tuned:
+    """One table of tuned values. Those that a search found say how many trials it had, and with which settings."""
+    source, trials = table.pop("source", ""), table.pop("trials", 0)
+    found_with = _found_with(place, table.pop("found_with", {}))
+    if type(trials) is not int or trials < 0:
+        raise UserError(f"{place}: trials={trials}: must be an integer >= 0")
+    if found_with and not trials:
+        raise UserError(f"{place}: found_with: is for values that a search found, so it needs trials")
+    if trials and not {**common, **found_with}:
+        raise UserError(f"{place}: trials={trials}: needs found_with, the settings that the search had")
+    return Tuned(table, source, trials, {**common, **found_with} if trials else {})
+
+
+def _found_with(place: str, table: Any) -> dict[str, Any]:
+    """Settings of a search; of lr, weight_decay or warmup_epochs, which search draws, also [low, high]."""
+    if not isinstance(table, dict):
+        raise UserError(f"{place}: found_with={table}: must be a table")
+    _check_keys(place, table, set(), set(SETTINGS) - set(RUN_SETTINGS))
+    drawn = {key: value for key, value in table.items() if key in SEARCHABLE and isinstance(value, list)}
+    settings = _settings(place, {key: value for key, value in table.items() if key not in drawn})
+    return {**settings, **{key: _range(f"{place} {key}", value) for key, value in drawn.items()}}
 
 
 def loss(name: str) -> LossSpec:
@@ -261,8 +296,10 @@ def _own_loss(text: str) -> LossSpec:
 
 def _describe(name: str, loss: "type[Loss]") -> LossSpec:
     for attribute in ("title", "cite"):
-        if not isinstance(getattr(loss, attribute, None), str):
+        if not schema.is_text(getattr(loss, attribute, None)):
             raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
+    if not schema.is_version(loss.version):
+        raise UserError(f"{loss.__name__}: version={loss.version!r}: must be {schema.VERSION.words}")
     families = typing.get_args(losses.Family)
     if loss.family not in families:
         raise UserError(f"{loss.__name__}: family={loss.family!r}: must be one of {', '.join(families)}")
@@ -293,10 +330,28 @@ def _read(kind: str, name: str) -> dict[str, Any]:
 
 
 def _parse(file: Path) -> dict[str, Any]:
+    text = readers.text(file)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        data = tomllib.loads(text)
+        _check_values(data)
+    except RecursionError:
+        raise UserError(f"{file}: its values are nested too deeply") from None
+    except ValueError as error:  # a TOMLDecodeError is one
         raise UserError(f"{file}: {error}") from None
+    return data
+
+
+def _check_values(value: Any) -> None:
+    """A ValueError for what TOML does not allow but Python's reader does, and for what must not reach a terminal."""
+    if isinstance(value, dict):
+        _check_values([*value, *value.values()])
+    elif isinstance(value, list):
+        for item in value:
+            _check_values(item)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("it has an integer of more than 64 bits")
+    elif isinstance(value, str) and has_controls(value):
+        raise ValueError(f"{value[:40]!a}: must be one line without control characters")
 
 
 def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:
@@ -305,6 +360,14 @@ def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set
             raise UserError(f"{place}: {unknown('key', key, sorted(allowed))}")
     if missing := needed - set(data):
         raise UserError(f"{place}: missing {', '.join(sorted(missing))}")
+
+
+def _searched(place: str, key: str, value: Any) -> Range:
+    """What [search] draws a value from: [low, high], and for lr_factor also {absolute = [low, high]}, rates."""
+    if key == "lr_factor" and isinstance(value, dict):
+        _check_keys(place, value, {"absolute"}, {"absolute"})
+        return Rates(*_range(f"{place}.absolute", value["absolute"]))
+    return Range(*_range(place, value), log=True)
 
 
 def _range(place: str, value: Any) -> tuple[float, float]:

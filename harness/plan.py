@@ -20,7 +20,7 @@ from harness.spec import (
     check_rules,
     unknown,
 )
-from losses.space import Range
+from losses.space import Choice, Range, Rates, rounded
 
 # How losses are trained is not part of a baseline, so that all experiments of a protocol on the same images share it.
 IDLE: Mapping[str, Any] = {
@@ -77,7 +77,7 @@ DRAWN_TOGETHER: Mapping[str, tuple[str, ...]] = {
     "softmax": (),
     "triplet": ("margin",),
 }
-DRAWN_FROM_PROTOCOLS = ("lr", "lr_factor", "weight_decay")  # the same, of the ranges in a protocol's [search]
+DRAWN_FROM_PROTOCOLS = ("lr", "weight_decay")  # the same, of the ranges in a protocol's [search]
 
 
 def search(experiment: Experiment) -> list[Trial]:
@@ -164,10 +164,26 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
             raise UserError(f"{loss.name}.{name} has no default: --set {loss.name}.{name}=...")
     # an added knob is left out while it means "as before": older trials keep their ids
     knobs = {name: value for name, value in knobs.items() if name not in loss.added or value != loss.added[name]}
-    settings = {name: value for layer in (tuned, values) for name, value in layer.items() if name in SEARCHABLE}
-    planned = _trial(experiment, loss.name, loss.version, knobs, settings, fixed)
+    planned = _trial(experiment, loss.name, loss.version, knobs, _settings(experiment, loss, values), fixed)
     _check_pairs(loss, planned)
     return planned
+
+
+def _settings(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the
+    user's."""
+    own = {**_tuned(experiment, loss), **values}
+    return {
+        **_shared(experiment),
+        **{name: value for name, value in own.items() if name in SEARCHABLE},
+        **experiment.settings,
+    }
+
+
+def _shared(experiment: Experiment) -> dict[str, Any]:
+    """The settings that an experiment's losses share, before a user's."""
+    dataset = experiment.dataset
+    return {**DEFAULTS, **experiment.protocol.shared(dataset.name, dataset.images_per_class)}
 
 
 def _check_pairs(loss: LossSpec, trial: Trial) -> None:
@@ -183,7 +199,8 @@ def _check_pairs(loss: LossSpec, trial: Trial) -> None:
 
 
 def _baseline(experiment: Experiment, **fixed: Any) -> Trial:
-    return _trial(experiment, BASELINE, BASELINE_VERSION, {}, {}, {**IDLE, **fixed})
+    settings = {**_shared(experiment), **experiment.settings}
+    return _trial(experiment, BASELINE, BASELINE_VERSION, {}, settings, {**IDLE, **fixed})
 
 
 def _trial(
@@ -195,8 +212,7 @@ def _trial(
     fixed: Mapping[str, Any],
 ) -> Trial:
     dataset, protocol = experiment.dataset, experiment.protocol
-    shared = protocol.shared(dataset.name, dataset.images_per_class)
-    values = {**DEFAULTS, **shared, **settings, **experiment.settings, **fixed}
+    values = {**settings, **fixed}
     check_rules(values)
     return Trial(
         dataset=dataset.name,
@@ -225,19 +241,27 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
     return values
 
 
-def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
-    """Draw `number` from the loss's space and the protocol's ranges."""
+def space(experiment: Experiment, loss: LossSpec) -> dict[str, Range | Choice]:
+    """What is drawn for a loss: its own space, and the protocol's ranges."""
     ranges = {
-        name: Range(low, high, log=True)
-        for name, (low, high) in experiment.protocol.search.items()
-        if name in SEARCHABLE or name in loss.knobs
+        name: values for name, values in experiment.protocol.search.items() if name in SEARCHABLE or name in loss.knobs
     }
-    space = {**loss.space, **ranges}
+    return {**loss.space, **ranges}
+
+
+def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
+    """Draw `number` from the space of a loss."""
+    ranges = space(experiment, loss)
     together = random.Random(f"{loss.name}:{number}")
     draw = {}
-    for name in sorted(space):
+    for name in sorted(ranges):
         alone = random.Random(f"{loss.name}:{number}:{name}")
-        draw[name] = space[name].sample(together if _drawn_together(loss, name) else alone)
+        draw[name] = ranges[name].sample(together if _drawn_together(loss, name) else alone)
+    rates = [name for name in draw if isinstance(ranges[name], Rates)]
+    if rates:
+        settings = _settings(experiment, loss, draw)
+        head = settings["lr"] * settings["head_lr_factor"]
+        draw |= {name: rounded(draw[name] / head) for name in rates}
     return draw
 
 
@@ -246,4 +270,4 @@ def _drawn_together(loss: LossSpec, name: str) -> bool:
         return True
     if loss.shipped:
         return name in DRAWN_TOGETHER.get(loss.name, ())
-    return name not in loss.added
+    return name == "lr_factor" or name not in loss.added

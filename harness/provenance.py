@@ -39,7 +39,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped
         "device_type": device.type,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
         "threads": torch.get_num_threads(),
-        "data": job.dataset.folder if os.path.isabs(job.dataset.folder) else None,  # of a user's own
+        "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
         "bad_images_skipped": skipped,

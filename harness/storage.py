@@ -172,11 +172,11 @@ class Storage:
         self.write(name, json.dumps(data).encode(), sync=False)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """The object in a JSON file; None if the file is missing or holds something else."""
-        content = self.read(name)
+        """The object in a JSON file; None if the file is missing, cannot be read or holds something else."""
         try:
+            content = self.read(name)
             data = json.loads(content) if content else None
-        except ValueError:
+        except (OSError, ValueError, RecursionError):
             return None
         return data if isinstance(data, dict) else None
 
@@ -210,13 +210,13 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def alive(process: Mapping[str, Any]) -> bool:
-    """Whether a process, given by node and pid, is running. On another node this cannot be checked: assume it is."""
-    if process["node"] != platform.node():
+def alive(node: str, pid: int) -> bool:
+    """Whether a process is running. On another node this cannot be checked: assume it is."""
+    if node != platform.node():
         return True
     try:
-        os.kill(process["pid"], 0)
-    except ProcessLookupError:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # it runs, as another user
         return True

@@ -3,18 +3,27 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import stat
+import time
 from pathlib import Path
 from typing import Any
 
-from harness.files import PROBE, check_room, write_part, writing
-from harness.spec import Failure, Result, Stopped, Trial, UserError, unknown
+from harness.files import PART, PROBE, check_room, discard, write_part, write_whole, writing
+from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, unknown
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
+EXPERIMENTS = "experiments"
+LARGEST = 16_000_000  # bytes: a record has some thousands
+PART_AGE = 3600  # seconds: writing a record takes less
+
+
+class MisplacedError(ValueError):
+    """A record in a file that is not its own. It counts for nothing: a sync tool leaves copies under other names, and
+    people leave them in other folders."""
 
 
 class Store:
-    """runs/<dataset>/<loss>/<id>.json under a folder; failures/ and stopped/ beside it.
+    """runs/<dataset>/<loss>/<id>.json under a folder; failures/, stopped/ and experiments/ beside it.
 
     Append-only: a result is written to a temporary file, synced, and linked to its name. Linking fails if the name is
     taken, so two writers never mix and every file is whole.
@@ -40,47 +49,36 @@ class Store:
 
     def put(self, result: Result, *, replace: bool = False) -> bool:
         """Write a result. Returns False, and keeps the stored result, if its id is taken."""
-        target = self.path(result.trial, id=result.id)
+        target, stored = self.path(result.trial, id=result.id), True
         self._read.pop(target, None)
-        part = _write_part(target, result.to_json())
-        try:
-            with writing(target):
-                return self._put_in_place(part, target, result, replace=replace)
-        finally:
-            part.unlink(missing_ok=True)
-            for kind in (Failure, Stopped):
-                self.path(result.trial, kind).unlink(missing_ok=True)
-
-    def _put_in_place(self, part: Path, target: Path, result: Result, *, replace: bool) -> bool:
         if replace:
-            os.replace(part, target)
+            _write(target, result.to_json())
             self.drop_ensembles(result)
-            return True
-        try:
-            os.link(part, target)
-        except FileExistsError:
-            return False
-        return True
+        else:
+            stored = _write_new(target, result.to_json())
+        for kind in (Failure, Stopped):
+            _remove(self.path(result.trial, kind))
+        return stored
 
     def remove(self, file: Path) -> None:
         """Remove a result, readable or not, and the ensembles it is a member of."""
         with contextlib.suppress(ValueError):
-            self.drop_ensembles(self._result(file))
+            self.drop_ensembles(self.read(file))
         self._read.pop(file, None)
-        file.unlink(missing_ok=True)
+        _remove(file)
 
     def drop_ensembles(self, member: Result) -> None:
         """Remove the ensembles that were built from this result: the next run builds them again."""
         for file in self.path(member.trial).parent.glob("*.json"):
             with contextlib.suppress(ValueError):
-                if member.id in self._result(file).members:
+                if member.id in self.read(file).members:
                     self._read.pop(file, None)
-                    file.unlink()
+                    _remove(file)
 
     def note(self, event: Failure | Stopped) -> Path:
         """Write the record of a failed or stopped trial. A later record replaces it, a result removes it."""
         target = self.path(event.trial, type(event))
-        os.replace(_write_part(target, event.to_json()), target)
+        _write(target, event.to_json())
         return target
 
     def stopped(self, trial: Trial) -> bool:
@@ -92,37 +90,98 @@ class Store:
         if not file.exists():
             return None
         try:
-            return self._result(file)
+            return self.read(file)
         except ValueError as error:
             raise UserError(f"{file}: {error}; remove it with: harness rm {file.stem}") from None
 
-    def _result(self, file: Path) -> Result:
+    def read(self, file: Path) -> Result:
+        """The result in a file; a ValueError says why it is none."""
         if file not in self._read:
-            self._read[file] = read(file)
+            result = read(file)
+            place = self.path(result.trial, id=result.id)
+            if file != place:
+                what = "a copy" if place.exists() else "the record"
+                raise MisplacedError(f"{what} of {result.id}, whose place is {place.relative_to(self.root)}")
+            self._read[file] = result
         return self._read[file]
 
-    def files(self) -> Iterator[Path]:
-        """Every result file, readable or not."""
-        return iter(sorted(self.root.glob("runs/*/*/*.json")))
+    def files(self) -> list[Path]:
+        """Every file that may be a result, readable or not."""
+        nested = self.root.glob("runs/**/*.json")  # does not follow links to folders
+        return sorted({*nested, *self.root.glob("runs/*/*/*.json")})
 
     def results(self) -> tuple[list[Result], list[str]]:
         """All results, and a line for each file that is not one."""
         results, problems = [], []
         for file in self.files():
             try:
-                results.append(self._result(file))
+                results.append(self.read(file))
             except ValueError as error:
                 problems.append(f"{file}: {error}; skipped")
         return results, problems
 
+    def ended(self) -> dict[str, float]:
+        """When each trial ended last, well or not, by its id: the time of its record."""
+        times: dict[str, float] = {}
+        for folder in FOLDERS.values():
+            for file in self.root.glob(f"{folder}/*/*/*.json"):
+                with contextlib.suppress(FileNotFoundError):  # removed just now
+                    times[file.stem] = max(file.stat().st_mtime, times.get(file.stem, 0.0))
+        return times
+
+    def remove_parts(self) -> None:
+        """Remove unfinished files that killed drivers left. A recent one may be another driver's, at this moment."""
+        for file in self.root.glob(f"*/**/*.json.*{PART}"):
+            with contextlib.suppress(OSError):
+                if time.time() - file.stat().st_mtime > PART_AGE:
+                    file.unlink()
+
+    def put_experiment(self, record: ExperimentRecord) -> None:
+        """Write the record of a request, or add to the stored one what it lacks. A UserError if that cannot be read.
+
+        Of two drivers that add at the same moment one wins. They add the same, unless trials of their search failed for
+        one of them only.
+        """
+        target = self.root / EXPERIMENTS / f"{record.id}.json"
+        if _write_new(target, record.to_json()):
+            return
+        try:
+            stored = read_experiment(target)
+        except ValueError as error:
+            raise UserError(f"{target}: {error}; remove it: the same command writes it again") from None
+        joined = stored.joined(record)
+        if joined != stored:
+            _write(target, joined.to_json())
+
+    def experiments(self) -> tuple[list[ExperimentRecord], list[str]]:
+        """The records of all requests, by the time they were made, and a line for each file that is not one."""
+        records, problems = [], []
+        for file in sorted(self.root.glob(f"{EXPERIMENTS}/*.json")):
+            try:
+                records.append(read_experiment(file))
+            except ValueError as error:
+                problems.append(f"{file}: {error}; skipped")
+        return sorted(records, key=lambda record: (record.made, record.id)), problems
+
     def find(self, prefix: str) -> Path:
-        """The file of the one result whose id begins with `prefix`."""
+        """The file of the one result whose id begins with `prefix`, readable or not. A copy does not stand in the way
+        of its original."""
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
         if not files:
             raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()][:20])
+        files = [file for file in files if not self.is_misplaced(file)] or files
         if len(files) > 1:
             raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")
         return files[0]
+
+    def is_misplaced(self, file: Path) -> bool:
+        try:
+            self.read(file)
+        except MisplacedError:
+            return True
+        except ValueError:
+            return False
+        return False
 
 
 def open_existing(folder: Path) -> Store:
@@ -134,17 +193,62 @@ def open_existing(folder: Path) -> Store:
 
 def read(file: Path) -> Result:
     """One stored result; a ValueError says why the file is not one."""
+    return Result.from_json(read_json(file))
+
+
+def read_experiment(file: Path) -> ExperimentRecord:
+    """The record of a request; a ValueError says why the file is not one."""
+    record = ExperimentRecord.from_json(read_json(file))
+    if file.stem != record.id:
+        raise ValueError(f"a copy of {record.id}.json")
+    return record
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds; a ValueError if it holds something else, or more than any record has."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited for
+            raise ValueError(f"cannot be read: {'Is a directory' if file.is_dir() else 'Not a file'}")
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(content) > LARGEST:
+        raise ValueError(f"larger than any record ({LARGEST / 1e6:g} MB)")
+    try:
+        return json.loads(content.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply for a record") from None
     except ValueError as error:
         raise ValueError(f"not JSON ({error}), perhaps cut short") from None
-    return Result.from_json(data)
 
 
-def _write_part(target: Path, data: dict[str, Any]) -> Path:
-    """Write the record to a synced temporary file beside its target. A failure stops the command."""
-    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+def _write(target: Path, data: dict[str, Any]) -> None:
+    """Write a record, in the place of one that is there. A failure stops the command."""
     with writing(target):
-        return write_part(target, text.encode())
+        write_whole(target, _encoded(data))
+
+
+def _write_new(target: Path, data: dict[str, Any]) -> bool:
+    """Write a record under a new name. Returns False if the name is taken: linking fails then, also between two writers
+    at the same moment."""
+    with writing(target):
+        part = write_part(target, _encoded(data))
+        try:
+            os.link(part, target)
+        except FileExistsError:
+            return False
+        finally:
+            discard(part)
+        return True
+
+
+def _encoded(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot remove {file}: {error.strerror}") from None

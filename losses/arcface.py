@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Limit, Loss, Positive, Range, cosines
+from losses.base import Limit, Loss, Positive, Range, Rates, cosines
 
 
 class ArcFace(Loss):
-    """Additive angular margin (Deng et al., eq. 3).
+    """Additive angular margin (Deng et al., eq. 3, number unchecked).
 
     L = -log( e^(scale cos(theta_y + margin)) / (e^(scale cos(theta_y + margin)) + sum over c != y of e^(scale cos
     theta_c)) ),  theta_c the angle between the embedding and the weight vector of class c, margin in radians.
@@ -36,9 +36,9 @@ class ArcFace(Loss):
     }
     """
     space = {
-        "scale": Range(8.0, 128.0, log=True),
+        "scale": Range(8.0, 256.0, log=True),
         "margin": Range(0.05, 1.0),
-        "lr_factor": Range(1.0, 100.0, log=True),
+        "lr_factor": Rates(5e-6, 1.0),
     }
 
     def __init__(

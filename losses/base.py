@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from losses import Family
-from losses.space import Choice, Count, Limit, Positive, Range
+from losses.space import Choice, Count, Limit, Positive, Range, Rates
 
 __all__ = [
     "Choice",
@@ -16,6 +16,7 @@ __all__ = [
     "Loss",
     "Positive",
     "Range",
+    "Rates",
     "cosines",
     "distances",
     "gram",

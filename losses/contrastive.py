@@ -7,7 +7,7 @@ from losses.base import Loss, Positive, Range, distances, unit
 
 
 class Contrastive(Loss):
-    """Contrastive loss over all pairs of the batch (Hadsell et al., eq. 4).
+    """Contrastive loss over all pairs of the batch (Hadsell et al., eq. 4, number unchecked).
 
     L = mean over pairs i < j of  1/2 D^2 if of one class,  1/2 ([ margin - D ]+)^2 if not,
     D the Euclidean distance, not squared, of unit-length embeddings. The paper sums over its pairs and does not

@@ -7,7 +7,8 @@ from losses.base import Loss
 
 
 class DeepSpectral(Loss):
-    """Distance of two orthogonal projectors (Law et al., section 3; eq. 10 is the part that depends on F).
+    """Distance of two orthogonal projectors (Law et al., section 3; eq. 10, number unchecked, is the part
+    that depends on F).
 
     L = || F F+ - Y Y+ ||^2 = rank(F) + rank(Y) - 2 tr(Y Y+ F F+),  squared Frobenius norm, F (n, dim) the batch's
     raw embeddings, Y (n, classes) their one-hot labels, + the pseudo-inverse. The gradient has a closed form,

@@ -10,7 +10,7 @@ from losses.base import Count, Loss, Positive, Range, distances, unit
 
 
 class FacilityLocation(Loss):
-    """Structured clustering loss (Song et al., section 3, with Algorithms 1 and 2).
+    """Structured clustering loss (Song et al., section 3, with Algorithms 1 and 2, numbers unchecked).
 
     L = [ max over S of { F(X, S) + gamma (1 - NMI(S, y)) } - F(X, y) ]+,  |S| the number of classes in the batch,
     F(X, S) = - sum over samples of the distance to the nearest medoid in S,

@@ -42,11 +42,13 @@ class Group(Loss):
       year = {2020},
     }
     """  # noqa: E501
+    # no lr_factor: stored searches were drawn without it; a protocol's [search] may have it
     space = {
         "anchors": Choice(0, 1, 2, 3),
         "temperature": Range(1.0, 100.0, log=True),
         "cross_entropy": Choice(0.0, 1.0),
     }
+    added = {"lr_factor": 1.0}
 
     def __init__(
         self,
@@ -63,8 +65,10 @@ class Group(Loss):
         classes: Literal["all", "batch"] = "all",
         objective: Literal["cross_entropy", "kl"] = "cross_entropy",
         bias: bool = True,
+        lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
+        self.lr_factor = lr_factor
         self.anchors = anchors
         self.steps = steps
         self.temperature = temperature

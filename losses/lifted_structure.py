@@ -7,7 +7,7 @@ from losses.base import Loss, Positive, Range, distances, log_sum_exp_of_others
 
 
 class LiftedStructure(Loss):
-    """Smooth upper bound of the lifted structured loss (Song et al., eq. 4).
+    """Smooth upper bound of the lifted structured loss (Song et al., eq. 4, number unchecked).
 
     L = 1 / (2 |P|) sum over positive pairs (i, j) of [ J_ij ]+^2,
     J_ij = log( sum over k in N_i of exp(margin - D_ik) + sum over l in N_j of exp(margin - D_jl) ) + D_ij,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from losses.base import Choice, Limit, Loss, Positive, Range, distances, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, Rates, distances, unit
 
 
 class Margin(Loss):
@@ -17,7 +17,8 @@ class Margin(Loss):
     The pairs are those of the released code: every ordered pair (a, p) of a class, and for each of them a pair (a, n).
     n, of another class, is drawn with probability ~ 1 / q(max(D, cutoff)), where q(D) ~ D^(d-2) (1 - D^2/4)^((d-3)/2)
     is the density of distances on the sphere in d dimensions. It is never drawn with D >= nonzero_cutoff, where the
-    loss with the initial beta is 0. An anchor whose negatives are all that far draws evenly among them (the released
+    loss with the initial beta is 0: 1.4 is 1.2 + 0.2, and `nonzero_cutoff="none"` is beta + margin, whatever they are,
+    which is what search takes. An anchor whose negatives are all that far draws evenly among them (the released
     code: among all samples, the anchor's class included). `draw` uses torch's global generator. Probabilities are
     normalised per anchor, not by the batch's largest weight, which makes small ones vanish.
 
@@ -43,9 +44,10 @@ class Margin(Loss):
     decay = False
     space = {
         "margin": Range(0.05, 0.5, log=True),
-        "beta": Range(0.6, 1.3),
+        "beta": Range(0.6, 1.4),
         "betas": Choice("class", "shared", "fixed"),
-        "lr_factor": Range(0.1, 10.0, log=True),
+        "lr_factor": Rates(1e-6, 0.1),
+        "nonzero_cutoff": Choice(None),
     }
 
     def __init__(
@@ -58,14 +60,14 @@ class Margin(Loss):
         betas: Literal["class", "shared", "fixed"] = "class",
         nu: Annotated[float, Limit(least=0)] = 0.0,
         cutoff: Positive = 0.5,
-        nonzero_cutoff: Positive = 1.4,
+        nonzero_cutoff: Annotated[float | None, Limit(above=0)] = 1.4,
         lr_factor: Positive = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin
         self.nu = nu
         self.cutoff = cutoff
-        self.nonzero_cutoff = nonzero_cutoff
+        self.nonzero_cutoff = beta + margin if nonzero_cutoff is None else nonzero_cutoff
         self.lr_factor = lr_factor
         self.beta = nn.Parameter(
             torch.full((num_classes if betas == "class" else 1,), beta), requires_grad=betas != "fixed"

@@ -9,7 +9,8 @@ from losses.base import Limit, Loss, Positive, Range, gram, log_one_plus_sum, un
 
 
 class MultiSimilarity(Loss):
-    """Log-sum-exp over mined positives and negatives of each anchor (Wang et al., section 4, eq. 11, 12 and 15).
+    """Log-sum-exp over mined positives and negatives of each anchor (Wang et al., section 4, eq. 11, 12 and 15,
+    numbers unchecked).
 
     L = mean over anchors i of  1/alpha log(1 + sum over p of e^(-alpha (S_ip - base)))
                               + 1/beta  log(1 + sum over n of e^( beta (S_in - base))),   S the cosine similarity,
@@ -35,10 +36,10 @@ class MultiSimilarity(Loss):
     }
     """
     space = {
-        "alpha": Range(0.5, 20.0, log=True),
-        "beta": Range(10.0, 100.0, log=True),
+        "alpha": Range(0.01, 20.0, log=True),
+        "beta": Range(10.0, 200.0, log=True),
         "base": Range(0.0, 1.0),
-        "epsilon": Range(0.02, 0.5, log=True),
+        "epsilon": Range(0.02, 1.0, log=True),
     }
 
     def __init__(

@@ -18,6 +18,11 @@ FILLED = {
     "embedding_size": "dim",
     "descriptors_dim": "dim",
 }
+# losses of theirs whose values are wrong: name and version -> why
+REFUSED = {
+    ("SmoothAPLoss", "2.9.0"): "its value is wrong unless a batch has as many classes as images per class, and changes "
+    "with the order of the batch",
+}
 SHARED = ("base_metric_loss_function", "base_loss_wrapper", "generic_pair_loss", "mixins")  # modules of theirs
 
 
@@ -33,6 +38,9 @@ def bridge(name: str) -> type[Loss]:
     known = sorted(key for key, item in classes.items() if item not in abstract)
     if name not in known:
         raise LossError(f"{PACKAGE} {version(PACKAGE)} has no loss named {name!r}; it has: {', '.join(known)}")
+    reason = REFUSED.get((name, version(PACKAGE)))
+    if reason:
+        raise LossError(f"{PACKAGE} {version(PACKAGE)}: {reason}")
     original = getattr(theirs, name)
     arguments = constructor(original)
     filled = {key: FILLED[key] for key, item in arguments.items() if key in FILLED and item.default is item.empty}

@@ -5,18 +5,20 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from losses.base import Limit, Loss, Positive, Range, cosines, log_one_plus_sum
+from losses.base import Limit, Loss, Positive, Range, Rates, cosines, log_one_plus_sum
 
 
 class ProxyAnchor(Loss):
-    """One learned proxy per class attracts its samples and repels all others (Kim et al., eq. 4).
+    """One learned proxy per class attracts its samples and repels all others (Kim et al., eq. 4, number unchecked).
 
     L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-alpha (s(x, p) - delta)))
       + 1/|P|  sum over p in P  of log(1 + sum over all other x    of e^( alpha (s(x, p) + delta))),
 
     s the cosine similarity, P all proxies, P+ those of the classes in the batch. Proxies start as in the released code
-    (normal, variance 2 / classes; their length matters only relative to the learning rate) and learn at 100 times
-    the network's rate. The sums are taken in log space, so that no alpha overflows.
+    (normal, variance 2 / classes; their length matters only relative to the learning rate). They learn at 100 times the
+    rate of the embedding layer, which in the released code is the whole network's. Where a protocol has a
+    `head_lr_factor` above 1, that is more of the trunk's: 1,000 times under `cpu` and `quick`. So search this factor
+    (`lr_factor`, in `space`) or set it. The sums are taken in log space, so that no alpha overflows.
     pytorch-metric-learning's ProxyAnchorLoss is the same formula.
     """
 
@@ -34,7 +36,7 @@ class ProxyAnchor(Loss):
     space = {
         "alpha": Range(8.0, 64.0, log=True),
         "delta": Range(0.0, 0.4),
-        "lr_factor": Range(1.0, 1000.0, log=True),
+        "lr_factor": Rates(1e-4, 1.0),
     }
 
     def __init__(

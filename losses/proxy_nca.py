@@ -7,7 +7,7 @@ from losses.base import Loss, Positive, Range, cosines
 
 
 class ProxyNCA(Loss):
-    """NCA against one learned proxy per class (Movshovitz-Attias et al., Algorithm 1).
+    """NCA against one learned proxy per class (Movshovitz-Attias et al., Algorithm 1, number unchecked).
 
     L = -log( exp(-d2(x, p_y)) / sum over z != y of exp(-d2(x, p_z)) ),  d2 the squared Euclidean distance.
 

@@ -17,8 +17,9 @@ class RankedList(Loss):
 
     over the non-trivial samples only: p of the query's class with d > alpha - margin, n of another with d < alpha.
     A query without any adds 0 and stays in the mean. The weights are constants to the gradient, as in the released
-    code: each pair's gradient has the length of its weight. `balance` is the paper's lambda; at 0.5 this is half the
-    sum L_P + L_N of the conference paper.
+    code. Here the gradient of a pair's distance has the length of its weight; there it has the length of its weight
+    times its distance, as if distances were squared. `balance` is the paper's lambda; at 0.5 this is half the sum
+    L_P + L_N of the conference paper.
 
     alpha = 1 + margin / 2 is the authors' simpler variant. The released code has alpha 1.4 and margin 0.2 for
     CUB-200-2011, weights the queries by their share of the sum of all w, and moves the query only; here both samples of

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Choice, Limit, Loss, Positive, Range, unit
+from losses.base import Choice, Limit, Loss, Positive, Range, Rates, unit
 
 EPS = 1e-5  # the released code's, under the square root of the regulariser
 
@@ -38,11 +38,11 @@ class SoftTriple(Loss):
     """
     space = {
         "centres": Choice(1, 2, 5, 10),
-        "gamma": Range(0.02, 0.5, log=True),
-        "scale": Range(5.0, 80.0, log=True),
-        "margin": Range(0.0, 0.2),
+        "gamma": Range(0.01, 0.5, log=True),
+        "scale": Range(5.0, 128.0, log=True),
+        "margin": Range(0.0, 0.8),
         "tau": Range(0.0, 0.5),
-        "lr_factor": Range(1.0, 1000.0, log=True),
+        "lr_factor": Rates(1e-5, 0.1),
     }
 
     def __init__(

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losses.base import Loss
+from losses.base import Loss, Positive, Rates
 
 
 class Softmax(Loss):
@@ -20,9 +20,12 @@ class Softmax(Loss):
       year = {2020},
     }
     """  # noqa: E501
+    space = {"lr_factor": Rates(1e-5, 1.0)}
+    added = {"lr_factor": 1.0}
 
-    def __init__(self, num_classes: int, dim: int, *, bias: bool = True) -> None:
+    def __init__(self, num_classes: int, dim: int, *, bias: bool = True, lr_factor: Positive = 1.0) -> None:
         super().__init__(num_classes, dim)
+        self.lr_factor = lr_factor
         self.classifier = nn.Linear(dim, num_classes, bias=bias)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

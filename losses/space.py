@@ -1,4 +1,4 @@
-"""What a knob may be set to (Limit), and what random search draws from (Range, Choice)."""
+"""What a knob may be set to (Limit), and what random search draws from (Range, Rates, Choice)."""
 
 import math
 import random
@@ -44,11 +44,28 @@ class Range:
             value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
         else:
             value = rng.uniform(self.low, self.high)
-        return float(f"{value:.6g}")  # six digits name a trial as well as sixteen, and read better
+        return rounded(value)
 
     def __str__(self) -> str:
         """For the documentation: 0.02 to 0.5 (log)."""
         return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+
+class Rates(Range):
+    """Learning rates of what a loss owns, uniform in their logarithm, for its knob `lr_factor`: the rate that is drawn
+    is divided by the head's, so the range means the same under every protocol."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(low, high, log=True)
+
+    def __str__(self) -> str:
+        """For the documentation: 0.0001 to 1 (log), divided by the head's rate."""
+        return f"{super().__str__()}, divided by the head's rate"
+
+
+def rounded(value: float) -> float:
+    """Six digits name a trial as well as sixteen, and read better."""
+    return float(f"{value:.6g}")
 
 
 @dataclass(frozen=True, init=False)
@@ -65,4 +82,4 @@ class Choice:
 
     def __str__(self) -> str:
         """For the documentation: class | shared | fixed."""
-        return " | ".join(str(value) for value in self.values)
+        return " | ".join("none" if value is None else str(value) for value in self.values)

@@ -17,9 +17,10 @@ class Triplet(Loss):
     - "semihard", FaceNet: one for each ordered pair (a, p); n is the closest sample of another class with
       d2(a, n) > d2(a, p). The paper does not say what happens where there is none; here, as in TensorFlow's version,
       n is then the farthest sample of another class. The paper's sum is a mean here.
-    - "hard", Hermans et al., eq. 5 (batch hard): one for each anchor, its farthest p and its closest n.
-    - "all", Hermans et al., eq. 6 (batch all): every triplet, including those whose term is 0. Hermans et al. have a
-      variant without those, and prefer the distance itself to its square; here all three use the square.
+    - "hard", batch hard of Hermans et al. (eq. 5, number unchecked): one for each anchor, its farthest p and its
+      closest n.
+    - "all", batch all of Hermans et al. (eq. 6, number unchecked): every triplet, including those whose term is 0. They
+      have a variant without those, and prefer the distance itself to its square; here all three use the square.
 
     Pairs and anchors without any triplet are not in the mean; a batch without triplets gives 0.
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import config, plan
-from harness.spec import Result, Trial
+from harness.spec import ExperimentRecord, Result, Trial
 from harness.spec.recipes import LLOYD
 
 
@@ -37,6 +37,24 @@ def a_result(trial: Trial | None = None, **metrics: float) -> Result:
         artifacts={},
         provenance={},
     )
+
+
+def an_experiment(**changes: Any) -> ExperimentRecord:
+    """The record of a request on emoji, protocol quick."""
+    values = {
+        "command": "harness run",
+        "made": "2026-11-18T12:00:00+00:00",
+        "dataset": "emoji",
+        "protocol": "quick",
+        "select": "R@1",
+        "folds": 1,
+        "trials": 0,
+        "seeds": 1,
+        "scheduler": "none",
+        "settings": {},
+        "space": {},
+    }
+    return ExperimentRecord(**{**values, **changes})
 
 
 def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:

@@ -8,19 +8,59 @@ import pytest
 
 from harness import config, plan
 from harness.assignments import grid_values
-from harness.spec import Experiment, Trial, UserError
+from harness.spec import Experiment, Trial, Tuned, UserError
+from losses.space import Range, Rates
 
 
 def test_a_protocols_values_for_any_dataset_hold_everywhere_and_a_datasets_own_are_stronger() -> None:
     protocol = dataclasses.replace(
         config.protocol("quick"),
-        tuned={"any": {"group": {"bias": False, "anchors": 1}}, "emoji": {"group": {"anchors": 3, "source": "x"}}},
+        tuned={
+            "any": {"group": Tuned({"bias": False, "anchors": 1})},
+            "emoji": {"group": Tuned({"anchors": 3}, source="x")},
+        },
     )
     assert protocol.values("emoji", "group") == {"bias": False, "anchors": 3}
     assert protocol.values("photos", "group") == {"bias": False, "anchors": 1}
     assert protocol.values("photos", "triplet") == {}
     for name, knob, value in (("counted", "bias", False), ("released", "zero_diagonal", False)):
         assert config.protocol(name).values("photos", "group")[knob] == value
+
+
+def test_values_that_a_search_found_say_by_how_many_trials_and_with_which_settings(small: Path) -> None:
+    """What the searches of all losses had in common is said once; a loss's own is stronger."""
+    text = """
+like = "tiny"
+[tuned.blobs.found_with]
+dim = "none"
+epochs = 4
+lr = [0.1, 0.2]
+[tuned.blobs.group]
+anchors = 1
+trials = 10
+source = "search"
+[tuned.blobs.triplet]
+margin = 0.3
+trials = 3
+found_with = { dim = 32, lr = 0.5 }
+[tuned.any.triplet]
+margin = 0.2
+source = "published"
+"""
+    (small / "protocols" / "found.toml").write_text(text)
+    found = config.protocol("found")
+    assert found.tuned["blobs"] == {
+        "group": Tuned({"anchors": 1}, "search", 10, {"dim": None, "epochs": 4, "lr": (0.1, 0.2)}),
+        "triplet": Tuned({"margin": 0.3}, "", 3, {"dim": 32, "epochs": 4, "lr": 0.5}),
+    }
+    assert found.tuned["any"] == {"triplet": Tuned({"margin": 0.2}, "published")}
+    assert found.values("blobs", "triplet") == {"margin": 0.3}
+
+
+def test_every_value_of_quick_says_which_search_found_it() -> None:
+    for tuned in config.protocol("quick").tuned["emoji"].values():
+        assert tuned.trials >= 3
+        assert tuned.found_with["warmup_epochs"] == 0  # the searches are older than the warm-up
 
 
 def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> None:
@@ -62,11 +102,25 @@ def test_every_protocol_file_reads_and_its_values_fit_their_losses(name: str) ->
         ("select", "slect", r"'slect'; did you mean 'select'"),
         ('select = "R@1"', 'select = "recall"', r"select=recall: must be a metric"),
         ("lr = [1e-4, 1e-2]", "lr = [1]", r"\[search\] lr=\[1\]: must be \[low, high\]"),
+        ("lr = [1e-4, 1e-2]", "lr = {absolute = [1, 2]}", r"\[search\] lr=.*: must be \[low, high\]"),
+        ("lr = [1e-4, 1e-2]", "lr_factor = {absolut = [1, 2]}", r"lr_factor: .*did you mean 'absolute'"),
+        ("lr = [1e-4, 1e-2]", "lr_factor = {absolute = [2, 1]}", r"lr_factor.absolute=\[2, 1\]: must be \[low, high\]"),
         ("folds = 1", "folds = 9", r"tiny.toml: folds=9: must be one of 1, 2, 3, 4"),
         ("[search]", "[dataset.blob]\ncrop = 3\n[search]", r"\[dataset.blob\]: no dataset.*did you mean 'blobs'"),
         ("[search]", "[tuned.blob.group]\n[search]", r"\[tuned.blob\]: no dataset.*did you mean 'blobs'"),
         ("[search]", "[tuned.any.grup]\n[search]", r"\[tuned.any.grup\]: no loss.*did you mean 'group'"),
         ("[search]", "[tuned]\nany = 3\n[search]", r"\[tuned.any\]: must be a table"),
+        ("[search]", "[tuned.any]\ngroup = 3\n[search]", r"\[tuned.any\]: must be a table of tables"),
+        (
+            "[search]",
+            "[tuned.any.group]\ntrials = 2.5\n[search]",
+            r"\[tuned.any.group\]: trials=2.5: must be an integer",
+        ),
+        ("[search]", "[tuned.any.group]\ntrials = 3\n[search]", r"\[tuned.any.group\]: trials=3: needs found_with"),
+        ("[search]", "[tuned.any.group]\nfound_with = {dim = 3}\n[search]", r"found_with: .*so it needs trials"),
+        ("[search]", "[tuned.any.found_with]\nepoch = 3\n[search]", r"found_with\]: .*did you mean 'epochs'"),
+        ("[search]", "[tuned.any.found_with]\nlr = [3, 1]\n[search]", r"lr=\[3, 1\]: must be \[low, high\]"),
+        ("[search]", "[tuned.any]\nfound_with = 3\n[search]", r"\[tuned.any\]: must be a table of tables"),
         ("folds = 1", 'folds = 1\nlike = "tinny"', r"tiny.toml: like=tinny: no protocol.*did you mean 'tiny'"),
         ("folds = 1", 'folds = 1\nlike = "tiny"', r"refer to each other in a circle"),
     ],
@@ -151,8 +205,17 @@ def test_tables_of_a_protocol_are_merged_key_by_key(small: Path) -> None:
     (small / "protocols" / "third.toml").write_text('like = "second"\nfolds = 2\n')
     third = config.protocol("third")
     assert third.values("blobs", "group") == {"anchors": 2, "temperature": 5.0}
-    assert third.search == {"lr": (1e-4, 1e-2), "weight_decay": (1e-6, 1e-2)}
+    assert third.search == {"lr": Range(1e-4, 1e-2, log=True), "weight_decay": Range(1e-6, 1e-2, log=True)}
     assert third.folds == 2
+
+
+def test_rates_of_a_loss_are_searched_relative_to_the_heads_or_in_absolute_terms(small: Path) -> None:
+    for name, text in (("first", "[1, 100]"), ("second", "{ absolute = [1e-6, 1] }")):
+        (small / "protocols" / f"{name}.toml").write_text(f'like = "tiny"\n[search]\nlr_factor = {text}\n')
+    assert config.protocol("first").search["lr_factor"] == Range(1.0, 100.0, log=True)
+    assert config.protocol("second").search["lr_factor"] == Rates(1e-6, 1.0)
+    (small / "protocols" / "third.toml").write_text('like = "second"\n[search]\nlr_factor = [1, 2]\n')
+    assert config.protocol("third").search["lr_factor"] == Range(1.0, 2.0, log=True)
 
 
 def test_counted_is_the_papers_protocol_with_the_network_whose_parameters_it_prints() -> None:

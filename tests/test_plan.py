@@ -7,7 +7,8 @@ import pytest
 
 from harness import config, plan
 from harness.analysis.results import best
-from harness.spec import SETTINGS, TUNABLE, Experiment, Result, UserError
+from harness.spec import SETTINGS, TUNABLE, Experiment, Result, Tuned, UserError
+from losses.space import Range, Rates
 from tests.factories import a_result
 
 # --- planning ---
@@ -34,8 +35,9 @@ def test_search_varies_the_losss_space_and_the_protocols_ranges_and_nothing_else
     protocol = config.protocol("quick")
     settings = {name for name in SETTINGS if len({getattr(t, name) for t in trials}) > 1}
     assert settings == set(protocol.search)
-    for name, (low, high) in protocol.search.items():
-        assert all(low <= getattr(t, name) <= high for t in trials)
+    for name, values in protocol.search.items():
+        assert isinstance(values, Range)
+        assert all(values.low <= getattr(t, name) <= values.high for t in trials)
 
 
 def test_what_the_user_sets_is_not_searched() -> None:
@@ -44,6 +46,34 @@ def test_what_the_user_sets_is_not_searched() -> None:
     assert {t.lr for t in trials} == {1e-3}
     assert {t.knobs["anchors"] for t in trials} == {1}
     assert len({t.knobs["temperature"] for t in trials}) == 4
+
+
+def rates_of(loss: str, **changes: Any) -> list[float]:
+    """The learning rates of what a loss owns in its search trials."""
+    trials = plan.search(experiment(trials=20, losses=(config.loss(loss),), **changes))
+    return [t.lr * t.head_lr_factor * t.knobs["lr_factor"] for t in trials]
+
+
+@pytest.mark.parametrize("loss", ["arcface", "margin", "proxy_anchor", "soft_triple", "softmax"])
+def test_a_range_of_rates_means_the_same_rates_under_every_protocol(loss: str) -> None:
+    space = config.loss(loss).space["lr_factor"]
+    assert isinstance(space, Rates)
+    usual = rates_of(loss)
+    assert len(set(usual)) == 20
+    assert all(space.low * 0.999 <= rate <= space.high * 1.001 for rate in usual)
+    for protocol in ("cpu", "paper", "released"):
+        assert rates_of(loss, protocol=config.protocol(protocol)) == pytest.approx(usual, rel=1e-5)
+    for settings in ({"lr": 0.5}, {"head_lr_factor": 7.0}, {"lr": 1e-6, "head_lr_factor": 1.0}):
+        assert rates_of(loss, settings=settings) == pytest.approx(usual, rel=1e-5)
+    assert set(rates_of(loss, settings={"lr": 1e-3}, knobs={loss: {"lr_factor": 2.0}})) == {1e-3 * 10 * 2.0}
+
+
+def test_fair_searches_the_rate_of_every_loss_that_owns_parameters() -> None:
+    fair = config.protocol("fair")
+    for name in ("group", "softmax", "normalized_softmax", "arcface", "proxy_nca", "proxy_anchor", "margin"):
+        rates = rates_of(name, protocol=fair)
+        assert len(set(rates)) == 20
+        assert all(0.999e-6 <= rate <= 1.001 for rate in rates)
 
 
 def chosen_values(results: list[Result], folds: int = 1) -> dict[str, dict[str, Any]]:
@@ -161,7 +191,7 @@ def test_baselines_do_not_depend_on_how_losses_are_trained() -> None:
 
 def test_protocol_values_for_a_loss_are_used_and_the_users_are_stronger() -> None:
     protocol = dataclasses.replace(
-        config.protocol("quick"), tuned={"emoji": {"group": {"lr": 5e-4, "anchors": 3, "source": "x"}}}
+        config.protocol("quick"), tuned={"emoji": {"group": Tuned({"lr": 5e-4, "anchors": 3}, "x")}}
     )
     group, triplet = plan.final(experiment(protocol=protocol), {})
     assert (group.lr, group.knobs["anchors"]) == (5e-4, 3)
@@ -186,7 +216,7 @@ def test_a_pair_loss_needs_two_images_of_a_class_and_two_classes(setting: str) -
 
 
 def test_a_protocol_value_for_an_unknown_knob_is_one_line() -> None:
-    protocol = dataclasses.replace(config.protocol("quick"), tuned={"emoji": {"group": {"anchor": 3}}})
+    protocol = dataclasses.replace(config.protocol("quick"), tuned={"emoji": {"group": Tuned({"anchor": 3})}})
     with pytest.raises(UserError, match=r"tuned.emoji.group.*'anchor'; did you mean 'anchors'"):
         plan.final(experiment(protocol=protocol), {})
 

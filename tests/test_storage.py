@@ -191,12 +191,13 @@ def test_a_storage_that_does_not_work_is_told_in_one_line(tmp_path: Path) -> Non
 
 
 def test_a_process_is_alive_until_it_ends_and_on_another_node_for_all_we_know() -> None:
-    here = {"node": platform.node()}
+    here = platform.node()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert names.alive({**here, "pid": os.getpid()})
-    assert not names.alive({**here, "pid": ended.pid})
-    assert names.alive({"node": "another", "pid": ended.pid})
+    assert names.alive(here, os.getpid())
+    assert not names.alive(here, ended.pid)
+    assert names.alive("another", ended.pid)
+    assert not names.alive(here, 10**12)
 
 
 def test_a_folder_that_somebody_still_writes_to_may_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,73 +6,89 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from harness import store
-from harness.spec import Result, UserError, unknown
+from harness.cli import completion
+from harness.cli.help import Application
+from harness.spec import Result, UserError
 from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.storage import Storage
 
 
-class Commands(TyperGroup):
-    """A group of commands. Without a command, or with an unknown one, its error lists them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args and not ctx.resilient_parsing:
-            raise UserError(f"name a command: {', '.join(self.commands)}. See: {ctx.command_path} --help")
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in self.commands and not ctx.resilient_parsing:
-            raise unknown("command", args[0], self.commands)
-        return super().resolve_command(ctx, args)
-
-
-app = typer.Typer(
-    cls=Commands,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = Application(
     help="Compare metric-learning losses: train them alike, choose on validation classes, report on test classes.",
     epilog="Example: harness run --losses group,triplet --dataset emoji",
 )
 
-ResultsOption = Annotated[
-    Path,
-    typer.Option(
-        "--results", envvar="HARNESS_RESULTS", metavar="DIR", help="Folder that results are stored in and read from."
-    ),
-]
+# The headings of `harness --help`.
+RUNNING = "Run"
+LOOKING = "Look at results"
+STORED = "Work with stored runs"
+INPUTS = "Losses, data and weights"
+
+
+def results_option(heading: str | None = None) -> Any:
+    return typer.Option(
+        "--results",
+        envvar="HARNESS_RESULTS",
+        metavar="DIR",
+        rich_help_panel=heading,
+        help="Store results in this folder and read them from it.",
+    )
+
+
+def data_root_option(heading: str | None = None) -> Any:
+    return typer.Option(
+        "--data-root",
+        envvar="HARNESS_DATA",
+        metavar="DIR",
+        rich_help_panel=heading,
+        help="Look for datasets in this folder, in one subfolder each.",
+    )
+
+
+ResultsOption = Annotated[Path, results_option()]
 RESULTS = Path("results")
+DataRootOption = Annotated[Path, data_root_option()]
+DATA_ROOT = Path("data")
 
 StorageOption = Annotated[
     str | None,
     typer.Option(
         "--storage",
         metavar="DIR|URI",
-        help="Folder or URI for checkpoints, embeddings and weights, e.g. s3://bucket/runs. Every node must see it. "
+        help="Read checkpoints, embeddings and weights from this folder or URI, e.g. s3://bucket/runs. "
         "Default: artifacts/ in --results.",
     ),
 ]
 
-DataRootOption = Annotated[
-    Path,
+DatasetOption = Annotated[
+    str | None,
     typer.Option(
-        "--data-root",
-        envvar="HARNESS_DATA",
-        metavar="DIR",
-        help="Folder that contains the datasets, one subfolder each.",
+        "--dataset", metavar="NAME", autocompletion=completion.datasets, help="Use only results of this dataset."
     ),
 ]
-DATA_ROOT = Path("data")
+ProtocolOption = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol", metavar="NAME", autocompletion=completion.protocols, help="Use only results of this protocol."
+    ),
+]
+BackboneOption = Annotated[
+    str | None, typer.Option("--backbone", metavar="NAME", help="Use only results of this backbone.")
+]
 
-DatasetOption = Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Use only this dataset.")]
-ProtocolOption = Annotated[str | None, typer.Option("--protocol", metavar="NAME", help="Use only this protocol.")]
-BackboneOption = Annotated[str | None, typer.Option("--backbone", metavar="NAME", help="Use only this backbone.")]
-
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of a stored result, or its first digits.")]
+IdArgument = Annotated[
+    str,
+    typer.Argument(metavar="ID", autocompletion=completion.ids, help="The id of a stored result, or its first digits."),
+]
+IdsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ID...", autocompletion=completion.ids, help="Ids of stored results, or their first digits."
+    ),
+]
 
 
 def storage_of(uri: str | None, store: Store) -> "Storage":
@@ -82,9 +98,9 @@ def storage_of(uri: str | None, store: Store) -> "Storage":
     return open_storage(uri, store.artifacts)
 
 
-def read_result(results: Store, id: str) -> Result:
+def read_result(store: Store, id: str) -> Result:
     """The stored result whose id begins with `id`; a UserError if its file cannot be read."""
-    file = results.find(id)
+    file = store.find(id)
     try:
         return store.read(file)
     except ValueError as error:

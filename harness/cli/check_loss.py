@@ -5,16 +5,16 @@ from typing import Annotated
 import typer
 
 from harness import config
-from harness.cli.app import app
+from harness.cli.app import INPUTS, app
 
 
-@app.command("check-loss", epilog="Example: harness check-loss ./mine.py:MyLoss")
+@app.command("check-loss", epilog="Example: harness check-loss ./mine.py:MyLoss", rich_help_panel=INPUTS)
 def check_loss(
     name: Annotated[
         str, typer.Argument(metavar="LOSS", help="A loss as `harness run --losses` takes it, e.g. ./mine.py:MyLoss.")
     ],
 ) -> None:
-    """Check that a loss keeps the contract that all shipped losses keep. The exit code is 1 if a check fails."""
+    """Check that a loss keeps the contract of all losses. The exit code is 1 if a check fails."""
     spec = config.loss(name)
     import torch
 

@@ -1,6 +1,5 @@
 """`harness data`: check, download and cache datasets."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness import config
-from harness.cli.app import DATA_ROOT, Commands, DataRootOption, app, exit_on_problems
+from harness.cli.app import DATA_ROOT, INPUTS, DataRootOption, app, exit_on_problems
+from harness.cli.help import Application
 from harness.spec import Dataset, UserError
 
 if TYPE_CHECKING:
     from harness.data.listing import Listing
 
-data = typer.Typer(cls=Commands, rich_markup_mode=None, help="Check, download and cache datasets.")
-cache = typer.Typer(cls=Commands, rich_markup_mode=None, help="List and remove caches of decoded images.")
-app.add_typer(data, name="data", epilog="Example: harness data check cub")
+data = Application(help="Check, download and cache datasets.")
+cache = Application(help="List and remove caches of decoded images.")
+app.add_typer(data, name="data", epilog="Example: harness data check cub", rich_help_panel=INPUTS)
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
 
 NameArgument = Annotated[
@@ -95,7 +95,7 @@ def download(
     if listing.exists(dataset, data_root):
         print(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
-    if not dataset.archives or os.path.isabs(dataset.folder):
+    if not dataset.archives or dataset.is_own:
         raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
     with writing(f"to --data-root {data_root}"):
         data_root.mkdir(parents=True, exist_ok=True)

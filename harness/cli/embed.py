@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness import config
-from harness.cli.app import RESULTS, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.cli.app import RESULTS, STORED, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
 from harness.files import write_whole, writing
 from harness.spec import UserError
 from harness.store import Store
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy")
+@app.command(epilog="Example: harness embed 1f2e3d photos/*.jpg --out embeddings.npy", rich_help_panel=STORED)
 def embed(
     id: IdArgument,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="The image files to embed.")],

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, read_result, storage_of
 from harness.spec import Result, metric_order, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
 
 
-@app.command("eval", epilog="Example: harness eval 1f2e3d --nmi-recipe sklearn")
+@app.command("eval", epilog="Example: harness eval 1f2e3d --nmi-recipe sklearn", rich_help_panel=STORED)
 def evaluate_again(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of stored final runs, or their first digits.")],
     nmi_recipe: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from harness.cli.app import (
     DATA_ROOT,
+    LOOKING,
     RESULTS,
     BackboneOption,
     DataRootOption,
@@ -29,7 +30,10 @@ from harness.spec import UserError, unknown
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness figures retrieval tsne --dataset emoji --queries worst --out paper/figures")
+@app.command(
+    epilog="Example: harness figures retrieval tsne --dataset emoji --queries worst --out paper/figures",
+    rich_help_panel=LOOKING,
+)
 def figures(
     names: Annotated[
         list[str] | None,

@@ -5,19 +5,23 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, app, exit_on_problems
+from harness.cli.app import RESULTS, STORED, ResultsOption, app, exit_on_problems
 from harness.store import Store, open_existing
 
 
-@app.command("import", epilog="Example: harness import ../other-machine/results")
+@app.command("import", epilog="Example: harness import ../other-machine/results", rich_help_panel=STORED)
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder to read.")],
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Copy another machine's results into this folder. Results that are already stored here stay."""
-    theirs, problems = open_existing(folder).results()
+    """Copy another machine's results and experiments into this folder. Results that are already stored here stay."""
+    source = open_existing(folder)
+    theirs, problems = source.results()
+    experiments, unreadable = source.experiments()
     ours = Store(results)
     ours.prepare()
     new = sum(ours.put(result) for result in theirs)
+    for experiment in experiments:
+        ours.put_experiment(experiment)
     print(f"{new} imported, {len(theirs) - new} already here")
-    exit_on_problems(problems)
+    exit_on_problems([*problems, *unreadable])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from harness import commands, config
-from harness.cli.app import RESULTS, ResultsOption, app, exit_on_problems
+from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems
 from harness.spec import Result, percent
 from harness.store import Store
 
@@ -15,9 +15,9 @@ Kind = Literal["losses", "datasets", "protocols", "runs"]
 Row = dict[str, Any]  # header -> value
 
 
-@app.command(epilog="Example: harness ls losses")
+@app.command(epilog="Example: harness ls losses", rich_help_panel=LOOKING)
 def ls(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="What to list.")],
     results: ResultsOption = RESULTS,
 ) -> None:
     """List the losses, datasets or protocols, or the stored runs."""

@@ -9,15 +9,16 @@ from typer.exceptions import TyperException
 
 import harness
 from harness.cli.app import app
-from harness.spec import UserError, unknown
+from harness.cli.mistakes import explain
+from harness.spec import UserError
 
 # The files of the commands, in the order of --help. Importing one registers its command.
 COMMANDS = (
     "run",
+    "status",
     "tables",
     "figures",
     "report",
-    "status",
     "ls",
     "show",
     "rm",
@@ -49,19 +50,6 @@ def main() -> NoReturn:
 def complain(message: str) -> int:
     print(f"harness: {message}", file=sys.stderr)
     return 2
-
-
-def explain(error: TyperException) -> str:
-    """A parser's complaint in one line, with what is allowed and where help is."""
-    message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return message
-    wrong_option = getattr(error, "option_name", None)  # of an option that does not exist, or lacks its value
-    options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-    if wrong_option is not None and wrong_option not in options:
-        return str(unknown("option", wrong_option, [*options, "--help"]))
-    return f"{message.rstrip('.')}. See: {context.command_path} --help"
 
 
 @app.callback(invoke_without_command=True)

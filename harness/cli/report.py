@@ -8,6 +8,7 @@ import typer
 from harness.analysis.results import select
 from harness.cli.app import (
     DATA_ROOT,
+    LOOKING,
     RESULTS,
     BackboneOption,
     DataRootOption,
@@ -25,7 +26,7 @@ from harness.files import write_whole, writing
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness report --dataset emoji --out report.html")
+@app.command(epilog="Example: harness report --dataset emoji --out report.html", rich_help_panel=LOOKING)
 def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write. Default: report.html in --results.")

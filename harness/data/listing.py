@@ -8,12 +8,14 @@ on both sides; they are not read.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.data import stamps
 from harness.data.readers import LAYOUTS, Entry
+from harness.data.stamps import Stamp
 from harness.spec import Dataset, UserError
 
 SPLITS = ({""}, {"train", "test"}, {"train", "query", "gallery"})  # the sides that a dataset's lists may name
@@ -31,6 +33,20 @@ class Listing:
     train_classes: int
     queries: tuple[bool, ...] = ()  # whether each image is a query; empty: every test image is query and gallery
     split_seed: int = 0  # of the validation folds
+    own_split: bool = False  # a user's own lists name the sides, which do not follow from the classes
+
+    @cached_property
+    def stamps(self) -> tuple[Stamp | None, ...]:
+        """What the disk says of each file, looked up once; None if it is missing."""
+        return tuple(stamps.look_up(self.folder, self.paths))
+
+    def side(self, number: int) -> str:
+        """The side that an image is on: train, test, query or gallery."""
+        if self.labels[number] < self.train_classes:
+            return "train"
+        if not self.queries:
+            return "test"
+        return "query" if self.queries[number] else "gallery"
 
     def counts(self) -> dict[str, int]:
         train_images = sum(label < self.train_classes for label in self.labels)
@@ -48,6 +64,8 @@ def identify(dataset: Dataset, root: Path) -> Dataset:
     if dataset.layout == "embedded":
         return replace(dataset, fingerprint=dataset.sha256[:12])
     listing = read(dataset, root)
+    for problem in links(dataset, listing):
+        raise UserError(problem)
     counts: dict[str, Any] = {name: count for name, count in listing.counts().items() if not getattr(dataset, name)}
     return replace(dataset, fingerprint=fingerprint(listing), **counts)
 
@@ -145,6 +163,7 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
         train_classes,
         tuple(entry.side == "query" for entry in entries) if "query" in sides else (),
         dataset.split_seed,
+        own_split=bool(training) and dataset.is_own,
     )
 
 
@@ -156,24 +175,24 @@ def natural(label: int | str) -> tuple[Any, ...]:
 
 
 def fingerprint(listing: Listing) -> str:
-    """12 hex digits of what the listing says and of the files' sizes: a resized copy is another dataset."""
+    """12 hex digits of every image's path, class, side and size: a resized copy is another dataset.
+
+    Unless a user's own lists name the sides, they follow from the classes, their order and the number that train.
+    """
     digest = hashlib.sha256()
     queries = listing.queries or (False,) * len(listing.paths)
-    rows = zip(listing.paths, listing.labels, queries, sizes(listing), strict=True)
-    for path, label, query, size in rows:
-        digest.update(f"{path}\t{listing.classes[label]}\t{query}\t{size}\n".encode(errors="surrogateescape"))
+    for number, (path, label, stamp) in enumerate(zip(listing.paths, listing.labels, listing.stamps, strict=True)):
+        side = listing.side(number) if listing.own_split else queries[number]
+        size = MISSING if stamp is None else stamp.size
+        digest.update(f"{path}\t{listing.classes[label]}\t{side}\t{size}\n".encode(errors="surrogateescape"))
     digest.update(f"{listing.train_classes} {listing.split_seed}".encode())
     return digest.hexdigest()[:12]
 
 
-def sizes(listing: Listing) -> list[int]:
-    """Bytes of each file, many at once: on a network drive every look-up waits."""
-
-    def size(path: str) -> int:
-        try:
-            return (listing.folder / path).stat().st_size
-        except OSError:
-            return MISSING
-
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(size, listing.paths, chunksize=256))
+def links(dataset: Dataset, listing: Listing) -> Iterator[str]:
+    """A sentence for each image that is listed under two names: as a query it would find itself."""
+    for one, other in stamps.same_files(listing.folder, listing.paths, listing.stamps):
+        yield (
+            f"{dataset.name}: {one} and {other} are one file under {listing.folder}; "
+            "list every image once: as a query it would find itself"
+        )

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import os
+import shlex
 from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +32,7 @@ def load(
     key = cache.Key(dataset.name, dataset.fingerprint, trial.resize, trial.aspect)
     images = yield from mapped(key, dataset, root)
     if images.skipped and not skip_bad:
-        name = f"./{dataset.name}" if Path(dataset.folder).is_absolute() else dataset.name
+        name = shlex.quote(dataset.path or dataset.name)
         raise UserError(
             f"{dataset.name}: {images.skipped[0]} cannot be read, one of {len(images.skipped)}; "
             f"list them with harness data check {name}, or continue without them: --skip-bad-images"

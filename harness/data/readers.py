@@ -155,10 +155,17 @@ def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
 
 
 def text(file: Path) -> str:
+    """The content of a text file. What is no file, such as a pipe, is not opened: reading it might never end."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise UserError(f"cannot read {file}: it is not a file")
     try:
-        return file.read_text(encoding="utf-8-sig")
+        content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {file}: {getattr(error, 'strerror', 'it is not UTF-8 text')}") from None
+    before, nul, _ = content.partition("\0")
+    if nul:
+        raise UserError(f"cannot read {file}: line {before.count(chr(10)) + 1} contains a NUL byte")
+    return content
 
 
 def class_id(word: str, file: Path) -> int:

@@ -11,7 +11,8 @@ class Balanced:
 
     No class comes again before every other class had its turn; the same holds for the images of a class. No class and
     no image is twice in a batch. A class with fewer than K images contributes all of them, so a batch may be smaller
-    than P x K. An epoch has as many batches as hold the dataset once, and at least one turn of every class.
+    than P x K. An epoch has as many batches as would hold the dataset once if each had P x K images, and at least one
+    turn of every class. So where classes are smaller than K, it draws fewer images than the dataset has.
     """
 
     def __init__(self, labels: Tensor, classes: int, samples: int) -> None:

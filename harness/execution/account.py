@@ -3,10 +3,12 @@ for `harness status`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 from harness import plan
 from harness.analysis.results import best
-from harness.spec import Experiment, LossSpec, Purpose, Result, Trial
+from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial
 from harness.store import Store
 
 
@@ -24,6 +26,7 @@ class Account:
         self.search = [] if self.grid else plan.search(experiment)
         self.baselines = [] if self.grid else plan.baselines(experiment)
         self.final: list[Trial] | None = None
+        self.chosen: dict[str, dict[str, Any]] = {}  # loss -> the values that its search chose
         self.sources: Mapping[str, str] = {loss.name: loss.source for loss in experiment.losses}
         if not self.pending(self.search):
             self.choose()
@@ -35,7 +38,45 @@ class Account:
             return
         protocol = self.experiment.protocol
         winners = best(self.stored(self.search), protocol.select, protocol.folds)
-        self.final = plan.final(self.experiment, {loss: winner.values for loss, winner in winners.items()})
+        self.chosen = {loss: winner.values for loss, winner in winners.items()}
+        self.final = plan.final(self.experiment, self.chosen)
+
+    def record(self, command: str) -> ExperimentRecord:
+        """What is known now of the request and its trials."""
+        experiment, protocol = self.experiment, self.experiment.protocol
+        knobs = {f"{loss}.{knob}": value for loss, values in experiment.knobs.items() for knob, value in values.items()}
+        return ExperimentRecord(
+            command=command,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            dataset=experiment.dataset.name,
+            protocol=protocol.name,
+            select=protocol.select,
+            folds=protocol.folds,
+            trials=experiment.trials,
+            seeds=experiment.seeds,
+            scheduler=experiment.scheduler,
+            settings={**experiment.settings, **knobs},
+            space=self._space(),
+            search=_ids(self.search),
+            grid=_ids(self.grid),
+            final=_ids(self.final or ()),
+            baseline=_ids(self.baselines),
+            chosen=self.chosen,
+        )
+
+    def _space(self) -> dict[str, dict[str, str]]:
+        """What search varies, by loss. What the user has set is not searched."""
+        experiment = self.experiment
+        fixed = {loss.name: {*experiment.settings, *experiment.knobs.get(loss.name, ())} for loss in experiment.losses}
+        return {
+            loss.name: {
+                name: str(limits)
+                for name, limits in plan.space(experiment, loss).items()
+                if name not in fixed[loss.name]
+            }
+            for loss in experiment.losses
+            if experiment.trials
+        }
 
     @property
     def known(self) -> list[Trial]:
@@ -94,3 +135,7 @@ class Account:
         """The losses that have no final run, because none of their search trials finished."""
         named = {trial.loss for trial in self.last}
         return [loss for loss in self.experiment.losses if loss.name not in named]
+
+
+def _ids(trials: Iterable[Trial]) -> tuple[str, ...]:
+    return tuple(sorted({trial.id for trial in trials}))

@@ -1,63 +1,141 @@
-"""The plans of running drivers, in plans/ of the storage, where `harness status` reads them."""
+"""The plans of drivers, in plans/ of the storage, where `harness status` reads them: of drivers at work, and of drivers
+that ended before their trials did."""
 
 import contextlib
 import os
 import platform
+import threading
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from harness.execution import heartbeat
-from harness.spec import Trial
+from harness.spec import Trial, schema
 from harness.storage import Storage, alive
+from harness.storage import heartbeat as heartbeat_file
 
 FOLDER = "plans"
+INTERVAL = 10.0  # seconds between two signs of life of a driver
+SILENCE = 120.0  # seconds without one, after which a driver is gone: a network's file system may be a minute late
+
+PLAN = schema.Table(
+    needed={
+        "node": schema.TEXT,
+        "pid": schema.COUNT,
+        "started": schema.AMOUNT,
+        "time": schema.AMOUNT,
+        "command": schema.TEXT,
+        "trials": schema.List(schema.TEXT),
+        "unnamed": schema.COUNT,
+        "interrupted": schema.BOOLEAN,
+    }
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """The plan of a running driver."""
+    """The plan of a driver."""
 
+    id: str
     node: str
     pid: int
     started: float
+    time: float  # of its last sign of life
+    command: str  # without passwords
     trials: tuple[str, ...]  # names of the trials that have to run
     unnamed: int = 0  # final runs that follow, whose values are not chosen yet
+    interrupted: bool = False  # the driver ended, and said so, before its trials did
+
+    @property
+    def file(self) -> str:
+        return f"{FOLDER}/{self.id}.json"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its driver is at work. A killed one on another node is known by its silence alone."""
+        return not self.interrupted and self.silence <= SILENCE and alive(self.node, self.pid)
+
+    @property
+    def silence(self) -> float:
+        """In seconds."""
+        return time.time() - self.time
+
+    def unfinished(self, ended: Mapping[str, float]) -> list[str]:
+        """Its trials that have not ended since it began, given the time of each trial's last record by its id. A trial
+        with an older record was to run again."""
+        return [name for name in self.trials if ended.get(id_of(name), -1.0) < self.started]
 
 
-def write(storage: Storage, trials: Sequence[Trial], unnamed: int = 0) -> str:
-    """Write the plan of this process. Returns the file's name; the caller removes it when the trials have ended."""
-    name = f"{FOLDER}/{uuid.uuid4().hex}.json"
-    names = tuple(trial.name for trial in trials)
-    with contextlib.suppress(OSError):  # on a full disk the checkpoint fails, and says so
-        storage.write_json(name, asdict(Announcement(platform.node(), os.getpid(), time.time(), names, unnamed)))
-    return name
+def id_of(name: str) -> str:
+    """The id of a trial, of which its name is the last part."""
+    return name.rsplit("-", 1)[-1]
+
+
+@contextlib.contextmanager
+def announced(storage: Storage, trials: Sequence[Trial], unnamed: int = 0, command: str = "") -> Iterator[str]:
+    """Announce the plan of this process while its trials run. Gives the id of the plan, which heartbeats name.
+
+    If not all of them end, the plan stays: it says what is left.
+    """
+    now = time.time()
+    plan = Announcement(
+        id=uuid.uuid4().hex,
+        node=platform.node(),
+        pid=os.getpid(),
+        started=now,
+        time=now,
+        command=command,
+        trials=tuple(trial.name for trial in trials),
+        unnamed=unnamed,
+    )
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(INTERVAL):
+            write(storage, replace(plan, time=time.time()))
+
+    write(storage, plan)
+    thread = threading.Thread(target=beat, name="plan", daemon=True)
+    thread.start()
+    try:
+        yield plan.id
+    except BaseException:
+        end(over, thread)
+        write(storage, replace(plan, time=time.time(), interrupted=True))
+        for trial in trials:
+            storage.remove(heartbeat_file(trial.id))
+        raise
+    end(over, thread)
+    storage.remove(plan.file)
+
+
+def end(over: threading.Event, thread: threading.Thread) -> None:
+    over.set()
+    thread.join(timeout=INTERVAL)  # a file system that hangs does not keep the command from ending
+
+
+def write(storage: Storage, plan: Announcement) -> None:
+    record = asdict(plan)
+    del record["id"]  # the name of its file
+    with contextlib.suppress(
+        Exception
+    ):  # each file system has its own; on a full disk the checkpoint fails, and says so
+        storage.write_json(plan.file, record)
 
 
 def read(storage: Storage) -> list[Announcement]:
-    """The plans of drivers that are still running."""
-    records = [record for record in map(storage.read_json, storage.names(FOLDER)) if record]
-    return [
-        Announcement(
-            record["node"], record["pid"], record["started"], tuple(record["trials"]), record.get("unnamed", 0)
-        )
-        for record in records
-        if alive(record)
-    ]
+    """All plans, the latest first. A file that holds none is passed over."""
+    plans = [plan for plan in (_plan(storage, name) for name in storage.names(FOLDER)) if plan]
+    return sorted(plans, key=lambda plan: plan.started, reverse=True)
 
 
-def sweep(storage: Storage) -> None:
-    """Remove the files that killed drivers and workers have left."""
-    living = 0
-    for name in storage.names(FOLDER):
-        record = storage.read_json(name)
-        if record and alive(record):
-            living += 1
-        else:
-            storage.remove(name)
-    if not living:
-        storage.remove_folder("tune")
-        for name in storage.names("checkpoints", parts=True):
-            storage.remove(name)
-    heartbeat.sweep(storage)
+def _plan(storage: Storage, name: str) -> Announcement | None:
+    record: Any = storage.read_json(name)
+    try:
+        schema.check(record, PLAN)
+    except ValueError:
+        return None
+    known = {field: record[field] for field in PLAN.needed}
+    id = name.removeprefix(f"{FOLDER}/").removesuffix(".json")
+    return Announcement(**{**known, "id": id, "trials": tuple(record["trials"])})

@@ -1,14 +1,14 @@
 """A running trial's sign of life, in running/ of the storage: `harness status` reads it without Ray."""
 
 import contextlib
-import math
 import os
 import platform
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.spec import Progress, Trial
+from harness.execution.text import position
+from harness.spec import Job, Progress, schema
 from harness.storage import Storage, alive
 from harness.storage import heartbeat as heartbeat_file
 
@@ -16,22 +16,39 @@ FOLDER = "running"
 INTERVAL = 1.0  # minimum seconds between two heartbeats within an epoch
 SILENCE = 300  # seconds without a heartbeat before a trial counts as lost
 
+HEARTBEAT = schema.Table(
+    needed={
+        "name": schema.TEXT,
+        "plan": schema.TEXT,
+        "node": schema.TEXT,
+        "pid": schema.COUNT,
+        "log": schema.TEXT,
+        "time": schema.AMOUNT,
+        "position": schema.TEXT,
+    }
+)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat:
     """Where a trial runs and how far it is."""
 
     name: str
+    plan: str  # of its driver: a trial whose driver is gone is not running
     node: str
     pid: int
     log: str  # of its worker, on its node
     time: float
-    progress: Progress | None  # None: it is starting
+    position: str  # in words
 
     @property
-    def lost(self) -> bool:
-        """Its process is gone, or has been silent for long."""
-        return not alive(asdict(self)) or self.silence > SILENCE
+    def is_gone(self) -> bool:
+        """Its process is known to have died. Where its driver lives, it starts again."""
+        return not alive(self.node, self.pid)
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silence > SILENCE
 
     @property
     def silence(self) -> float:
@@ -39,31 +56,31 @@ class Heartbeat:
         return time.time() - self.time
 
 
-def write(storage: Storage, trial: Trial, progress: Progress | None, log: str = "") -> None:
-    record = asdict(Heartbeat(trial.name, platform.node(), os.getpid(), log, time.time(), progress))
-    if progress is not None and math.isnan(progress.loss):
-        record["progress"]["loss"] = None  # JSON has no NaN
+def write(storage: Storage, job: Job, progress: Progress | None, log: str = "") -> None:
+    """Say how far a trial is; without progress, that it is starting."""
+    beat = Heartbeat(
+        name=job.trial.name,
+        plan=job.plan,
+        node=platform.node(),
+        pid=os.getpid(),
+        log=log,
+        time=time.time(),
+        position=position(progress) if progress else "starting",
+    )
     with contextlib.suppress(OSError):  # on a full disk the checkpoint fails, and says so
-        storage.write_json(heartbeat_file(trial.id), record)
+        storage.write_json(heartbeat_file(job.trial.id), asdict(beat))
 
 
 def read(storage: Storage) -> list[Heartbeat]:
-    """The heartbeats of all trials that are running or lost, by name."""
-    records = [record for record in map(storage.read_json, storage.names(FOLDER)) if record]
-    return sorted((_heartbeat(record) for record in records), key=lambda heartbeat: heartbeat.name)
+    """All heartbeats, by the trials' names. A file that holds none is passed over."""
+    beats = [beat for beat in (read_file(storage, name) for name in storage.names(FOLDER)) if beat]
+    return sorted(beats, key=lambda beat: beat.name)
 
 
-def _heartbeat(record: dict[str, Any]) -> Heartbeat:
-    progress = record["progress"]
-    if progress is not None:
-        loss = math.nan if progress["loss"] is None else progress["loss"]
-        progress = Progress(**{**progress, "loss": loss})
-    return Heartbeat(**{**record, "progress": progress})
-
-
-def sweep(storage: Storage) -> None:
-    """Remove the heartbeats of processes that are gone."""
-    for name in storage.names(FOLDER):
-        record = storage.read_json(name)
-        if record and not alive(record):
-            storage.remove(name)
+def read_file(storage: Storage, name: str) -> Heartbeat | None:
+    record: Any = storage.read_json(name)
+    try:
+        schema.check(record, HEARTBEAT)
+    except ValueError:
+        return None
+    return Heartbeat(**{field: record[field] for field in HEARTBEAT.needed})

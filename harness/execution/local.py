@@ -16,12 +16,12 @@ def execute(jobs: Sequence[Job], listener: Listener, device: str | None = None) 
     for job in jobs:
         job = replace(job, device=device)
         storage = Storage(job.storage)
-        heartbeat.write(storage, job.trial, None)
+        heartbeat.write(storage, job, None)
         last = time.monotonic()
         try:
             for event in training.events(job):
                 if isinstance(event, Progress) and time.monotonic() - last >= heartbeat.INTERVAL:
-                    heartbeat.write(storage, job.trial, event)
+                    heartbeat.write(storage, job, event)
                     last = time.monotonic()
                 listener(job.trial, event)
         finally:

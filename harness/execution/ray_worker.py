@@ -59,7 +59,7 @@ class TrialWorker(tune.Trainable):
         began = time.monotonic()
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
-            heartbeat.write(self.storage, self.job.trial, None, log_file())
+            heartbeat.write(self.storage, self.job, None, log_file())
             print(f"{self.job.trial.name} begins", flush=True)
         while True:
             event = next(self.events)
@@ -71,7 +71,7 @@ class TrialWorker(tune.Trainable):
                 export(self.job.trial, event)
                 return {"event": event, "done": True}
             if event.closes_epoch or event.note or time.monotonic() - began >= heartbeat.INTERVAL:
-                heartbeat.write(self.storage, self.job.trial, event, log_file())
+                heartbeat.write(self.storage, self.job, event, log_file())
                 export(self.job.trial, event)
                 if event.closes_epoch and event.stage == "train":
                     return {"event": event, "epoch": event.epoch, **event.metrics}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness import provenance, storage
 from harness.analysis.results import configurations
-from harness.execution import announcement
 from harness.execution.account import Account
+from harness.execution.announcement import announced
+from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
 from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
 
@@ -40,18 +41,26 @@ class Run:
 
     def __call__(self) -> list[Result]:
         """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
-        stored as its trial ends.
+        stored as its trial ends. What the trials are for is recorded before they run.
 
         Returns the final results: baselines, losses, ensembles; or those of the grid.
         """
         account = self.account
+        sweep(self.storage, account.store)
+        self.record()
         with self.display:
             if account.final is None:
                 self.finish(account.search, then=account.baselines)
                 account.choose()
+                self.record()
             results = self.finish(account.last)
+        sweep(self.storage, account.store)
         self.discard_weights(results)
         return results + self.ensembles(results)
+
+    def record(self) -> None:
+        """Store what is known now of the request: the final runs of a search are named when it has ended."""
+        self.account.store.put_experiment(self.account.record(self.origin["command"] or ""))
 
     @property
     def failures(self) -> list[Failure]:
@@ -63,12 +72,9 @@ class Run:
         following, unnamed = self.account.pending(then), len(self.account.unnamed())
         self.display.expect(len(pending) + len(following) + unnamed)
         if pending:
-            announcement.sweep(self.storage)
-            name = announcement.write(self.storage, [*pending, *following], unnamed)
-            try:
-                self.executor([self.job(trial) for trial in pending], self.notify)
-            finally:
-                self.storage.remove(name)
+            planned = [*pending, *following]
+            with announced(self.storage, planned, unnamed, self.origin["command"] or "") as plan:
+                self.executor([self.job(trial, plan) for trial in pending], self.notify)
         return self.account.stored(trials)
 
     def notify(self, trial: Trial, event: Event) -> None:
@@ -80,12 +86,13 @@ class Run:
     def origin(self) -> dict[str, str | None]:
         return provenance.origin()
 
-    def job(self, trial: Trial) -> Job:
+    def job(self, trial: Trial, plan: str = "") -> Job:
         experiment, account = self.account.experiment, self.account
         return Job(
             trial,
             experiment.dataset,
             self.storage.uri,
+            plan=plan,
             threads=self.threads,
             source=account.sources.get(trial.loss, ""),
             keep_weights=trial.is_final and experiment.keep_weights != "none",

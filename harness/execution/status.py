@@ -1,10 +1,9 @@
 """What is done, running and failed, read from the store and the storage alone: it works without Ray."""
 
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from harness.analysis.budget import selection
@@ -12,55 +11,130 @@ from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
-from harness.execution.text import BestScores, position
-from harness.spec import Result, UserError
+from harness.execution.text import BestScores
+from harness.spec import Result, UserError, schema
 from harness.storage import Storage
-from harness.store import Store
+from harness.store import Store, read_json
+
+LONGEST = 1e9  # seconds: more is no estimate
 
 
-def describe(store: Store, storage: Storage) -> str:
-    """The status as lines of text."""
+@dataclass(frozen=True)
+class Activity:
+    """What the plans and heartbeats in a storage say."""
+
+    living: Sequence[Announcement]  # plans of drivers at work
+    running: Sequence[Heartbeat]
+    silent: Sequence[Heartbeat]  # their drivers live, but they have not been heard of for long
+    restarting: Sequence[Heartbeat]  # their drivers live, and their own processes are gone
+    waiting: frozenset[str]  # names of the planned trials that have neither begun nor ended
+    unnamed: int  # final runs that the searches of living drivers will name
+    interrupted: Sequence[tuple[Announcement, int]]  # plans of drivers that are gone, and how many trials each has left
+
+
+def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
+    """The status as lines of text, and a line for each file of the store that cannot be read."""
     try:
-        heartbeats, plans = heartbeat.read(storage), announcement.read(storage)
+        activity = read_activity(storage, store.ended())
     except OSError as error:
         raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
-    results = [result for result in store.results()[0] if not result.recipe]
-    failures = [failure for failure in map(_read, sorted(store.root.glob("failures/*/*/*.json"))) if failure]
-    lines = [summary(len(results), heartbeats, len(failures), plans, waiting(plans, heartbeats, store.root))]
-    lines += [f"  {line}" for line in best_scores(results)]
-    lines += [f"  {beat.name}  {position_of(beat)}" for beat in heartbeats]
+    stored, problems = store.results()
+    results = [result for result in stored if not result.recipe]
+    failures, unreadable = read_failures(store, retried=names_of(activity))
+    problems += unreadable
+    lines = [summary(len(results), len(failures), activity)]
+    lines += [left_line(plan, left) for plan, left in activity.interrupted]
+    lines += best_scores(results)
+    lines += [f"{beat.name}  {beat.position}  on {beat.node}" for beat in activity.running]
+    lines += [
+        f"{beat.name}  its process died; it starts again from its last checkpoint; log on {beat.node}: {beat.log}"
+        for beat in activity.restarting
+    ]
+    lines += [
+        f"{beat.name}  no sign of life for {span(beat.silence)}; log on {beat.node}: {beat.log}"
+        for beat in activity.silent
+    ]
     for failure in failures:
-        lines.append(f"  {failure['name']}  failed: {failure['error']}")
-        lines.append(f"    {failure['log'] or 'its worker left no log'}")
-    return "\n".join(lines)
+        lines.append(f"{failure['name']}  failed: {failure['error']}")
+        lines.append(f"  {failure['log'] or 'its worker left no log'}")
+    if problems:
+        lines.append(f"{len(problems)} file{'s' if len(problems) > 1 else ''} cannot be read")
+    return "\n  ".join(lines), problems
 
 
-def summary(
-    done: int, heartbeats: Sequence[Heartbeat], failed: int, plans: Sequence[Announcement], waiting: int
-) -> str:
+def read_activity(storage: Storage, ended: Mapping[str, float]) -> Activity:
+    """`ended`: the time of each trial's last record, by its id."""
+    plans, heartbeats = announcement.read(storage), heartbeat.read(storage)
+    living = [plan for plan in plans if plan.is_alive]
+    begun = [beat for beat in heartbeats if beat.plan in {plan.id for plan in living}]
+    restarting = [beat for beat in begun if beat.is_gone]
+    silent = [beat for beat in begun if beat.is_silent and not beat.is_gone]
+    running = [beat for beat in begun if not beat.is_silent and not beat.is_gone]
+    planned = {name for plan in living for name in plan.unfinished(ended)}
+    interrupted, seen = [], set(planned)
+    for plan in plans:  # the latest first: it counts what it shares with an earlier one
+        left = set(plan.unfinished(ended)) - seen
+        if left and not plan.is_alive:
+            interrupted.append((plan, len(left) + plan.unnamed))
+            seen |= left
+    return Activity(
+        living,
+        running,
+        silent,
+        restarting,
+        frozenset(planned - {beat.name for beat in (*running, *silent)}),
+        sum(plan.unnamed for plan in living),
+        interrupted,
+    )
+
+
+def names_of(activity: Activity) -> set[str]:
+    """The trials that run or will run."""
+    return {*activity.waiting, *(beat.name for beat in (*activity.running, *activity.silent))}
+
+
+def summary(done: int, failed: int, activity: Activity) -> str:
     """One line of counts, and the time left while a driver is running."""
-    lost = sum(beat.lost for beat in heartbeats)
-    line = f"{done} done, {len(heartbeats) - lost} running, {waiting} waiting, {failed} failed"
-    if lost:
-        line += f", {lost} lost"
-    planned = len({name for plan in plans for name in plan.trials}) + sum(plan.unnamed for plan in plans)
-    ended = planned - waiting - len(heartbeats)
+    waiting = len(activity.waiting) + activity.unnamed
+    line = f"{done} done, {len(activity.running)} running, {waiting} waiting, {failed} failed"
+    if activity.silent:
+        line += f", {len(activity.silent)} lost"
+    planned = len({name for plan in activity.living for name in plan.trials}) + activity.unnamed
+    ended = planned - waiting - len(activity.running) - len(activity.silent)
     if ended > 0:
-        spent = time.time() - min(plan.started for plan in plans)
-        line += f", about {timedelta(seconds=round(spent / ended * (planned - ended)))} left"
+        spent = time.time() - min(plan.started for plan in activity.living)
+        line += f", about {span(spent / ended * (planned - ended))} left"
     return line
 
 
-def waiting(plans: Iterable[Announcement], heartbeats: Iterable[Heartbeat], root: Path) -> int:
-    """How many planned trials have neither begun nor ended. A trial whose record is older than the plan runs again, so
-    it has not ended."""
-    names, unnamed = set(), 0
-    for plan in plans:
-        records = (file for kind in ("runs", "stopped", "failures") for file in root.glob(f"{kind}/*/*/*.json"))
-        ended = {file.stem for file in records if _modified(file) >= plan.started}
-        names |= {name for name in plan.trials if name.rsplit("-", 1)[-1] not in ended}
-        unnamed += plan.unnamed
-    return len(names - {beat.name for beat in heartbeats}) + unnamed
+def left_line(plan: Announcement, left: int) -> str:
+    """What a driver that is gone has left."""
+    trials = f"{left} trial{'s' if left > 1 else ''} left"
+    if plan.interrupted:
+        what = f"interrupted {span(plan.silence)} ago on {plan.node}"
+    else:
+        what = f"no sign of life of the driver on {plan.node} for {span(plan.silence)}"
+    return f"{what}: {trials}; run the same command to continue: {plan.command}"
+
+
+def span(seconds: float) -> str:
+    return str(timedelta(seconds=round(min(seconds, LONGEST))))
+
+
+def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of failed trials, without those that are tried again; and a line for each file that is none."""
+    failures, problems = [], []
+    for file in sorted(store.root.glob("failures/*/*/*.json")):
+        try:
+            record = read_json(file)
+            schema.check(record, schema.FAILURE)
+        except ValueError as error:
+            if file.exists():  # else its trial has ended well just now
+                problems.append(f"{file}: {error}; skipped")
+        else:
+            if record["name"] not in retried:
+                failures.append(record)
+    return failures, problems
 
 
 def best_scores(results: Sequence[Result]) -> list[str]:
@@ -74,27 +148,3 @@ def best_scores(results: Sequence[Result]) -> list[str]:
         if best.scores:
             lines.append(f"{dataset} · {protocol}: {best}")
     return lines
-
-
-def position_of(beat: Heartbeat) -> str:
-    if beat.lost:
-        return f"no sign of life for {timedelta(seconds=round(beat.silence))}; log on {beat.node}: {beat.log}"
-    if beat.progress is None:
-        return f"starting on {beat.node}"
-    return f"{position(beat.progress)}  on {beat.node}"
-
-
-def _modified(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:  # removed just now
-        return 0.0
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """A failure's record; None if the file has just been removed or holds something else."""
-    try:
-        record = json.loads(file.read_text())
-        return record if {"name", "error", "log"} <= set(record) else None
-    except (OSError, ValueError, TypeError):
-        return None

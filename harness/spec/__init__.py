@@ -2,11 +2,13 @@
 
 from harness.spec.errors import UserError, disk_error, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
-from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler
+from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
+from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
 from harness.spec.secrets import redacted
+from harness.spec.text import has_controls
 from harness.spec.trial import (
     BASELINE,
     NEUTRAL,
@@ -28,6 +30,7 @@ __all__ = [
     "METRICS",
     "NEUTRAL",
     "PIXELS",
+    "ROLES",
     "RUN_SETTINGS",
     "SCHEMA",
     "SEARCHABLE",
@@ -38,6 +41,7 @@ __all__ = [
     "Dataset",
     "Event",
     "Experiment",
+    "ExperimentRecord",
     "Failure",
     "Field",
     "Job",
@@ -49,15 +53,18 @@ __all__ = [
     "Protocol",
     "Purpose",
     "Result",
+    "Role",
     "Scheduler",
     "Stopped",
     "Trial",
+    "Tuned",
     "UserError",
     "allowed_metrics",
     "check_rules",
     "disk_error",
     "ensemble_id",
     "finish",
+    "has_controls",
     "has_curves",
     "known_metric",
     "metric_order",

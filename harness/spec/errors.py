@@ -3,22 +3,37 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # What is wrong with a disk, not with what is written to it: every other trial would fail in the same way.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+LISTED = 12  # names in an error; the rest is counted
 
 
 class UserError(Exception):
     """Something the user can mend: one line saying what, where and what is allowed. The CLI prints it and exits 2."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
-    """The one way to say that a name is not known: the nearest match, then all that is allowed."""
+def unknown(what: str, name: str, known: Iterable[str], *, see: str = "") -> UserError:
+    """The one way to say that a name is not known: what is nearest to it, else what there is. `see` is the command that
+    lists it, where that is more than fits a line."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? Known" if near else "known"
-    return UserError(f"no {what} named {name!r}; {hint}: {', '.join(known) or 'none'}")
+    near = nearest(name, known)
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif see and len(known) > LISTED:
+        hint = f"see: {see}"
+    else:
+        more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+        hint = f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
+    return UserError(f"no {what} named {name!r}; {hint}")
+
+
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """The one or two that a user may have meant, whatever their case, in the order of `known`."""
+    plain = {word: word.lower().lstrip("-") for word in known}  # two options are not near because of their dashes
+    close = difflib.get_close_matches(name.lower().lstrip("-"), plain.values(), n=2)
+    return [word for word in known if plain[word] in close]
 
 
 def disk_error(error: BaseException) -> str:

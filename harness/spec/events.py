@@ -72,6 +72,7 @@ class Job:
     data_root: str = ""  # where the dataset's folder is looked for
     skip_bad_images: bool = False
     weights_file: str = ""  # the file that weights=file:HASH names
+    plan: str = ""  # the id of its driver's plan, which its heartbeat names
 
 
 def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:

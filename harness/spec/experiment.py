@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from harness.spec.field import Field
 from losses import Family
+from losses.space import Choice, Range
 
 KeepWeights = Literal["best", "all", "none"]
 Scheduler = Literal["none", "asha"]
@@ -35,12 +36,28 @@ class Dataset:
     order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
     manual: str = ""  # the way to get it by hand
-    fingerprint: str = ""  # a hash of the paths, classes and sizes of its files
+    path: str = ""  # of a user's own: what --dataset names
+    fingerprint: str = ""  # a hash of the paths, classes, sides and sizes of its files
+
+    @property
+    def is_own(self) -> bool:
+        """A user's own, not one of the shipped datasets."""
+        return bool(self.path)
 
     @property
     def images_per_class(self) -> float:
         """Of its training classes; infinite while it is not known."""
         return self.train_images / self.train_classes if self.train_classes and self.train_images else math.inf
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A protocol's values for one loss on one dataset, and where they come from."""
+
+    values: Mapping[str, Any]  # knobs, lr, weight_decay
+    source: str = ""
+    trials: int = 0  # of the random search on validation classes that found them; 0: they are published, or by hand
+    found_with: Mapping[str, Any] = field(default_factory=dict)  # its settings; (low, high): a value in between
 
 
 @dataclass(frozen=True)
@@ -53,16 +70,16 @@ class Protocol:
     select: str  # the metric that chooses among search trials, on validation classes
     folds: int  # validation folds a configuration is scored on: its score is their mean
     settings: Mapping[str, Any]
-    search: Mapping[str, tuple[float, float]]  # lr, weight_decay, lr_factor, drawn uniformly in the logarithm
-    tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # dataset -> loss -> values
+    search: Mapping[str, Range | Choice]  # lr, weight_decay, lr_factor, ...: what random search draws from
+    tuned: Mapping[str, Mapping[str, Tuned]] = field(default_factory=dict)  # dataset, or any -> loss -> values
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
     few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:
     few_below: int = 0  # where a training class has fewer images than this, on average
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
         """What the protocol gives for one loss on one dataset, or on any: knobs, lr, weight_decay."""
-        layers = (self.tuned.get(which, {}).get(loss, {}) for which in ("any", dataset))
-        return {key: value for layer in layers for key, value in layer.items() if key != "source"}
+        layers = (self.tuned.get(which, {}).get(loss) for which in ("any", dataset))
+        return {key: value for layer in layers if layer for key, value in layer.values.items()}
 
     def shared(self, dataset: str, images_per_class: float = math.inf) -> dict[str, Any]:
         """What every loss has on one dataset. Stronger last: [train], [few_images], [dataset.NAME]."""

@@ -1,15 +1,22 @@
 """Field: a named value a user may set, with its type, limits, choices and meaning."""
 
-import math
 import types
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
+from harness.spec import schema
 from harness.spec.errors import UserError
 from losses.space import Limit
 
 ANY = Limit()  # any number
+TYPES: Mapping[type, Callable[[Any], bool]] = {
+    int: schema.is_whole,
+    float: schema.is_number,
+    bool: lambda value: isinstance(value, bool),
+    str: schema.is_text,
+}
 WORDS = {
     int: "an integer",
     float: "a number",
@@ -80,7 +87,7 @@ class Field:
 
     def check(self, value: Any) -> Any:
         """The value in its proper type, or a UserError."""
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if self.kind is float and schema.is_whole(value):
             value = float(value)
         if self.kind is tuple and isinstance(value, list):
             value = tuple(value)
@@ -94,12 +101,10 @@ class Field:
         if value is None:
             return self.optional
         if self.kind is tuple:
-            return isinstance(value, tuple) and all(isinstance(item, int) for item in value)
-        if isinstance(value, bool):
-            return self.kind is bool
-        if self.kind is float:
-            return isinstance(value, int | float) and math.isfinite(value)
-        return isinstance(value, self.kind)
+            return isinstance(value, tuple | list) and all(map(schema.is_whole, value))
+        if self.kind not in TYPES:  # an annotation of the loss's author
+            return isinstance(value, self.kind)
+        return TYPES[self.kind](value)
 
     def within_limits(self, value: Any) -> bool:
         """Whether a value of the right type is one that a user may set."""

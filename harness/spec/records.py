@@ -1,12 +1,11 @@
 """Result, Failure and Stopped: what is stored, and how records of older versions are read."""
 
 import dataclasses
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.spec import schema
 from harness.spec.trial import Trial, short_hash
 
 SCHEMA = 1  # of a stored result
@@ -106,56 +105,40 @@ class Result:
     @classmethod
     def from_json(cls, data: Any) -> "Result":
         """A stored result; a ValueError says why the data is not one."""
-        data = upgrade(data)
         try:
-            needed = {item.name for item in dataclasses.fields(cls) if item.default is dataclasses.MISSING}
-            fields = {item.name: data[item.name] for item in dataclasses.fields(cls) if item.name in {*needed, *data}}
-            tuples = {name: tuple(fields.get(name, ())) for name in ("curve", "members")}
-            result = cls(**{**fields, **tuples, "trial": Trial.from_json(fields["trial"])})
+            data = upgrade(data)
+            schema.check(data, schema.RESULT)
+            known = {item.name: data[item.name] for item in dataclasses.fields(cls) if item.name in data}
+            tuples = {name: tuple(known.get(name, ())) for name in ("curve", "members")}
+            result = cls(**{**known, **tuples, "trial": Trial.from_json(data["trial"])})
             _check(result)
-            id = result.id
-        except (KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise ValueError(f"not a result of this harness: {error}") from None
-        if data.get("id") != id:
-            raise ValueError(f"its trial hashes to {id}, not to its id {data.get('id')}")
+        if data["id"] != result.id:
+            raise ValueError(f"its trial hashes to {result.id}, not to its id {data['id']}")
         return result
 
 
 def upgrade(data: Any) -> dict[str, Any]:
     """The record in today's schema."""
-    if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
-        raise ValueError("not a result of this harness")
+    if not isinstance(data, dict) or not schema.is_whole(data.get("schema")):
+        raise ValueError("it has no schema")
     while data["schema"] in UPGRADES:
         data = UPGRADES[data["schema"]](data)
     if data["schema"] != SCHEMA:
-        raise ValueError(f"schema {data['schema']}, this version reads up to {SCHEMA}")
+        raise ValueError(f"it has schema {data['schema']}, this version reads up to {SCHEMA}")
     return data
 
 
 def _check(result: Result) -> None:
-    """A ValueError if a record lacks what every reader of results relies on."""
-
-    def require(condition: bool, complaint: str) -> None:
-        if not condition:
-            raise ValueError(f"not a result of this harness: {complaint}")
-
-    require("R@1" in result.metrics, "it has no R@1")
-    require("total" in result.seconds, "it has no total seconds")
-    numbers = {**result.metrics, **result.seconds, "parameters": result.parameters, "ensemble": result.ensemble}
-    for row in result.curve:
-        require("epoch" in row, "a row of its curve has no epoch")
-        numbers |= {f"{name} of the curve": value for name, value in row.items()}
-    for name, value in numbers.items():
-        require(isinstance(value, int | float), f"{name}={value!r} is not a number")
-    for name, value in result.metrics.items():
-        require(re.fullmatch(r"R@[1-9]\d*|(?!R@).+", name) is not None, f"{name!r} is not the name of a metric")
-        require(math.isfinite(value), f"the metric {name}={value!r} is not finite")
-    for text in (result.title, result.cite, result.recipe, *result.members):
-        require(isinstance(text, str), f"{text!r} is not text")
-    for part in (result.conventions, result.artifacts):
-        require(isinstance(part, dict), f"{part!r} is not a table")
-    threads = result.provenance.get("threads")
-    require(threads is None or isinstance(threads, int), f"threads={threads!r} is not an integer")
+    """A ValueError if the parts of a record contradict each other."""
+    if result.is_ensemble or result.recipe:
+        if len(result.members) < max(1, result.ensemble):
+            raise ValueError(f"members: it is made from at least {max(1, result.ensemble)} runs, and names fewer")
+        if result.trial.id not in result.members:
+            raise ValueError(f"members: its trial {result.trial.id} is not among them")
+    if result.recipe and not ("NMI" in result.metrics and "NMI" in result.conventions):
+        raise ValueError(f"recipe={schema.shown(result.recipe)}: it has no NMI")
 
 
 def has_curves(curve: Iterable[Mapping[str, float]]) -> bool:

@@ -3,13 +3,13 @@
 import dataclasses
 import hashlib
 import json
-import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Literal, Self
 
+from harness.spec import schema
 from harness.spec.errors import UserError
 from harness.spec.field import Field
 from losses.space import Limit
@@ -82,8 +82,8 @@ class Trial:
     weight_decay: float = _setting("weight decay", least=0)
     head_lr_factor: float = _setting("factor of lr for the embedding layer and what the loss owns", above=0)
     schedule: Literal["drops", "one-cycle", "reloads"] = _setting(
-        "drops: lr x 0.1 after each epoch of `drops`; one-cycle: torch's OneCycleLR, which cycles momentum too; "
-        "reloads: at each drop back to the best epoch with lr / 10"
+        "drops: lr x 0.1 after each epoch of `drops`; one-cycle: torch's OneCycleLR, which also moves momentum (Adam's "
+        "beta1) from 0.95 to 0.85 and back; reloads: at each drop back to the best epoch with lr / 10"
     )
     drops: tuple[int, ...] = _setting("epochs after which the learning rate drops")
     checkpoint: Literal["last", "best-test"] = _setting(
@@ -179,15 +179,12 @@ class Trial:
         needed = {item.name for item in dataclasses.fields(cls) if "neutral" not in item.metadata}
         wrong = (needed - set(data)) | (set(data) - names)
         if wrong:
-            raise ValueError(f"not a trial: fields {', '.join(sorted(wrong))} are missing or unknown")
-        for part in ("dataset", "loss"):  # folders are called so
-            if not re.fullmatch(r"(?!\.+$)[\w.:-]+", str(data[part])):
-                raise ValueError(f"not a trial: {part}={data[part]!r}")
-        trial = cls(**{**data, "drops": tuple(data["drops"])})
+            raise ValueError(f"trial: the fields {', '.join(sorted(wrong))} are missing or unknown")
+        schema.check(data, schema.TRIAL, "trial")
         for name, setting in settings_of(cls).items():  # type: ignore[arg-type]
-            if not setting.fits(getattr(trial, name)):
-                raise ValueError(f"not a trial: {name}={getattr(trial, name)!r} is not {setting.allowed}")
-        return trial
+            if name in data and not setting.fits(data[name]):
+                raise ValueError(f"trial.{name}={schema.shown(data[name])} must be {setting.allowed}")
+        return cls(**{**data, "drops": tuple(data["drops"])})
 
 
 @cache

@@ -101,7 +101,8 @@ def conventions(setup: TrialSetup, embeddings: Tensor, metrics: Metrics) -> dict
 def events(job: Job) -> Iterator[Event]:
     """Everything that happens to a trial: its Progress, then its Result or the Failure it ended in."""
     try:
-        yield (yield from run(job))
+        result = yield from run(job)
+        yield Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
     except (Exception, SystemExit) as error:  # a user's own loss may raise anything
         message = redacted(f"{type(error).__name__}: {error}".splitlines()[0])
         if isinstance(error, torch.cuda.OutOfMemoryError):

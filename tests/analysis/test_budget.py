@@ -7,6 +7,7 @@ import pytest
 from harness import config
 from harness.analysis import budget
 from harness.spec import Result
+from losses.space import Range
 from tests.factories import loss_row
 
 
@@ -81,6 +82,6 @@ def test_a_setting_that_the_protocol_searches_may_differ_between_search_and_fina
     final, searched = loss_row("triplet", "Triplet", 0.5), trial(0.1, warmup_epochs=0.7)
     assert not budget.of(final.trial, [searched]).search
     protocol = config.protocol("quick")
-    searching = replace(protocol, search={**protocol.search, "warmup_epochs": (0.5, 2.0)})
+    searching = replace(protocol, search={**protocol.search, "warmup_epochs": Range(0.5, 2.0)})
     monkeypatch.setattr(config, "find_protocol", lambda name: searching)
     assert len(budget.of(final.trial, [searched]).search) == 1

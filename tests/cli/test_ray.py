@@ -80,7 +80,7 @@ def leftovers(results: Path) -> list[str]:
 def workers_alive(results: Path) -> list[int]:
     """Processes that have left a heartbeat."""
     records = [json.loads(file.read_text()) for file in (results / "artifacts" / "running").glob("*.json")]
-    return [record["pid"] for record in records if alive(record)]
+    return [record["pid"] for record in records if alive(record["node"], record["pid"])]
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -142,10 +142,10 @@ def test_files_that_change_after_planning_fail_the_trial_in_a_clear_line(
     folder = photos(tmp_path / "photos")
     real = local.execute
 
-    def meddle(jobs: Sequence[Job], tell: Any) -> None:
+    def meddle(jobs: Sequence[Job], tell: Any, **options: Any) -> None:
         with (folder / "thing0" / "0-0.jpg").open("ab") as file:
             file.write(b"more")
-        real(jobs, tell)
+        real(jobs, tell, **options)
 
     monkeypatch.setattr(local, "execute", meddle)
     said = harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny")

@@ -38,7 +38,7 @@ def test_a_record_whose_protocol_is_gone_is_shown(small: Path, harness: Harness,
     said = harness("show", id)
     assert said.code == 0
     assert f'"id": "{id}"' in said.out
-    assert said.out.endswith("Its protocol tiny is no longer in configs/protocols, so no command reproduces it.\n")
+    assert "\n\nIts protocol tiny is no longer in configs/protocols, so no command reproduces it.\n" in said.out
 
 
 def test_the_command_states_what_the_size_of_classes_would_decide(

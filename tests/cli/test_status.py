@@ -1,7 +1,6 @@
 """`harness status`: what it counts and names."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,29 +12,29 @@ from harness.spec import Event, Failure, Trial
 from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
+from tests.execution.plans import dead_process, write_heartbeat, write_plan
 from tests.factories import a_result, a_trial
 
 
 def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_path: Path) -> None:
     where = Store(tmp_path / "results")
+    storage = Storage(str(where.artifacts))
+    write_heartbeat(storage, "group-emoji-val0-a", "p")
+    write_heartbeat(storage, "group-emoji-val0-b", "p", pid=dead_process())
+    write_heartbeat(storage, "group-emoji-val0-c", "p", time=0, log="/tmp/ray/other.err")
+    letters = [f"group-emoji-val0-{letter}" for letter in "abcd"]
+    write_plan(storage, "p", [a_trial().name, a_trial(seed=1).name, *letters], started=time.time() - 60)
     where.put(a_result())
     where.note(Failure(a_trial(seed=1), "RuntimeError: x", "Traceback", "/tmp/ray/worker.err"))
-    storage = Storage(str(where.artifacts))
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    sign = {"node": os.uname().nodename, "log": "/tmp/ray/other.err", "time": time.time(), "progress": None}
-    storage.write_json("running/a.json", {**sign, "name": "group-emoji-val0-a", "pid": os.getpid()})
-    storage.write_json("running/b.json", {**sign, "name": "group-emoji-val0-b", "pid": dead.pid})
-    trials = [a_trial().name, a_trial(seed=1).name, "group-emoji-val0-a", "group-emoji-val0-c"]
-    storage.write_json("plans/p.json", {"node": sign["node"], "pid": os.getpid(), "started": 0, "trials": trials})
     said = harness("status")
     assert said.code == 0
     first, *rest = said.out.splitlines()
-    assert first.startswith("1 done, 1 running, 1 waiting, 1 failed, 1 lost, about ")
+    assert first.startswith("1 done, 1 running, 2 waiting, 1 failed, 1 lost, about 0:02:0")  # two of six took a minute
     assert f"  {a_trial(seed=1).name}  failed: RuntimeError: x" in rest
     assert "    /tmp/ray/worker.err" in rest
-    assert any("group-emoji-val0-a  starting on" in line for line in rest)
-    assert any("group-emoji-val0-b  no sign of life" in line and "/tmp/ray/other.err" in line for line in rest)
+    assert f"  group-emoji-val0-a  epoch 1/2  on {os.uname().nodename}" in rest
+    assert any("group-emoji-val0-b  its process died; it starts again" in line for line in rest)
+    assert any("group-emoji-val0-c  no sign of life" in line and "/tmp/ray/other.err" in line for line in rest)
 
 
 def test_the_best_validation_scores_are_by_the_protocols_metric_and_leave_out_baselines(
@@ -55,10 +54,18 @@ def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, t
     """--rerun and --curves run what is stored; final runs that the search has yet to name wait too."""
     store = Store(tmp_path / "results")
     store.put(a_result())
-    storage = Storage(str(store.artifacts))
-    plan = {"node": os.uname().nodename, "pid": os.getpid(), "trials": [a_trial().name]}
-    storage.write_json("plans/p.json", {**plan, "started": time.time() + 60, "unnamed": 3})
+    write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60, unnamed=3)
     assert harness("status").out.startswith("1 done, 0 running, 4 waiting, 0 failed")
+
+
+def test_a_failed_trial_that_is_tried_again_has_not_failed(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    for seed in (0, 1):
+        store.note(Failure(a_trial(seed=seed), "RuntimeError: x", "Traceback"))
+    write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60)
+    said = harness("status").out
+    assert said.startswith("0 done, 0 running, 1 waiting, 1 failed\n")
+    assert a_trial(seed=1).name in said
 
 
 def test_the_serial_executor_is_seen_while_it_trains(
@@ -69,7 +76,7 @@ def test_the_serial_executor_is_seen_while_it_trains(
 
     def look(self: Display, trial: Trial, event: Event) -> None:
         store = Store(tmp_path / "results")
-        seen.append(status.describe(store, Storage(str(store.artifacts))).splitlines()[0])
+        seen.append(status.describe(store, Storage(str(store.artifacts)))[0].splitlines()[0])
         real(self, trial, event)
 
     monkeypatch.setattr(Display, "show", look)

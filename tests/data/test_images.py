@@ -182,7 +182,7 @@ def test_what_is_not_an_image_is_refused_with_the_reason(tmp_path: Path) -> None
             images.size(tmp_path / name)
     assert why(tmp_path / "none.jpg") == "the file is missing"
     (tmp_path / "folder.jpg").mkdir()
-    assert "Is a directory" in why(tmp_path / "folder.jpg")
+    assert why(tmp_path / "folder.jpg") == "a folder, not a file"
 
 
 def test_a_format_that_would_start_another_program_is_not_read(tmp_path: Path) -> None:

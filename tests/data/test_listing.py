@@ -10,7 +10,7 @@ import pytest
 from harness import config
 from harness.data import listing
 from harness.spec import UserError
-from tests.data.factories import ITEMS, lay_cub, lay_inshop, lay_sop, unasserted, write_text
+from tests.data.factories import ITEMS, lay_cars, lay_cub, lay_inshop, lay_sop, unasserted, write_text
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,25 @@ def test_the_fingerprint_is_the_same_at_another_data_root(tmp_path: Path) -> Non
         assert len(prints.pop()) == 12
 
 
-def test_the_fingerprint_is_a_hash_of_paths_classes_queries_sizes_and_the_split(tmp_path: Path) -> None:
+PINNED = {"cub": "cb4564f86aee", "cars": "c0383b0d730e", "sop": "23d50bb859ea", "inshop": "18dd45787729"}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_the_fingerprints_of_shipped_datasets_never_change(tmp_path: Path, name: str) -> None:
+    """Stored results are named by them, and those of SOP and In-Shop too leave out the sides that their lists name."""
+    match name:
+        case "cub":
+            lay_cub(tmp_path)
+        case "cars":
+            lay_cars(tmp_path, "one list")
+        case "sop":
+            lay_sop(tmp_path, {7: 2, 12: 1}, {1: 3, 2: 1, 3: 2})
+        case "inshop":
+            lay_inshop(tmp_path, ITEMS)
+    assert listing.identify(unasserted(name), tmp_path).fingerprint == PINNED[name]
+
+
+def test_the_fingerprint_is_a_hash_of_paths_classes_sides_sizes_and_the_split(tmp_path: Path) -> None:
     """Trials and image caches are named by it, so it never changes for the same files."""
     for number, content in enumerate((b"a", b"bb", b"", b"dddd")):
         write_text(tmp_path / "photos" / f"thing{number}" / "1.jpg", content.decode())
@@ -98,14 +116,17 @@ def test_the_fingerprint_is_a_hash_of_paths_classes_queries_sizes_and_the_split(
     rows += "thing2/1.jpg\tthing2\tFalse\t0\nthing3/1.jpg\tthing3\tFalse\t4\n"
     digest = hashlib.sha256(f"{rows}2 0".encode()).hexdigest()  # 2 classes train, split seed 0
     assert own_print(tmp_path / "photos") == digest[:12] == "43800a6b6a5f"
+    listed = "photos/thing0/1.jpg,b\nphotos/thing1/1.jpg,a\nphotos/thing2/1.jpg,10\nphotos/thing3/1.jpg,9\n"
+    (tmp_path / "list.csv").write_text(f"path,label\n{listed}")
+    assert own_print(tmp_path / "list.csv") == "013eb2e25296"  # as before lists with a split got their sides
     (tmp_path / "list.csv").write_text(
         "path,label,split\nphotos/a.jpg,b,train\nphotos/b.jpg,a,train\nphotos/thing1/1.jpg,d,query\n"
         "photos/thing3/1.jpg,d,gallery\nphotos/thing0/1.jpg,c,gallery\n"
     )
-    rows = "photos/a.jpg\tb\tFalse\t-1\nphotos/b.jpg\ta\tFalse\t-1\nphotos/thing1/1.jpg\td\tTrue\t2\n"
-    rows += "photos/thing3/1.jpg\td\tFalse\t4\nphotos/thing0/1.jpg\tc\tFalse\t1\n"
+    rows = "photos/a.jpg\tb\ttrain\t-1\nphotos/b.jpg\ta\ttrain\t-1\nphotos/thing1/1.jpg\td\tquery\t2\n"
+    rows += "photos/thing3/1.jpg\td\tgallery\t4\nphotos/thing0/1.jpg\tc\tgallery\t1\n"
     digest = hashlib.sha256(f"{rows}2 0".encode()).hexdigest()
-    assert own_print(tmp_path / "list.csv") == digest[:12] == "989c640b54eb"
+    assert own_print(tmp_path / "list.csv") == digest[:12]
 
 
 def own_print(path: Path) -> str:
@@ -134,6 +155,21 @@ def test_the_fingerprint_changes_with_a_size_a_label_a_path_and_a_side_and_with_
         file.write_text(f"path,label,split\n{rows.replace(old, new)}")
         seen.append(own_print(file))
     assert len(set(seen)) == len(seen)
+
+
+def test_which_classes_train_is_part_of_the_fingerprint_of_a_users_own_lists(tmp_path: Path) -> None:
+    prints = set()
+    for train in ("ab", "cd", "ac", "bd"):
+        sides = {label: "train" if label in train else "test" for label in "abcd"}
+        rows = "".join(f"{label}{n}.jpg,{label},{sides[label]}\n" for label in "abcd" for n in range(2))
+        (tmp_path / "list.csv").write_text(f"path,label,split\n{rows}")
+        prints.add(own_print(tmp_path / "list.csv"))
+    for train in ((1, 2), (3, 4)):  # the same images in other lists, as a .toml describes them
+        test = {1, 2, 3, 4} - set(train)
+        lay_sop(tmp_path / "sop", dict.fromkeys(train, 2), dict.fromkeys(sorted(test), 2))
+        (tmp_path / "mine.toml").write_text('layout = "sop"\nfolder = "sop"\n')
+        prints.add(own_print(tmp_path / "mine.toml"))
+    assert len(prints) == 6
 
 
 def test_the_same_images_halved_elsewhere_are_another_dataset(tmp_path: Path) -> None:

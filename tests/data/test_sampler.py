@@ -61,6 +61,14 @@ def test_an_epoch_holds_the_dataset_about_once() -> None:
     assert sum(map(len, drawn)) == len(labels)
 
 
+def test_an_epoch_of_classes_smaller_than_k_draws_fewer_images_than_there_are() -> None:
+    """Ten batches give each of the 40 classes one turn: 30 of them have 2 images, 10 give 6 of their 12."""
+    labels = torch.cat([torch.full((size,), label) for label, size in enumerate([2] * 30 + [12] * 10)])
+    drawn = batches(labels, 4, 6)
+    assert len(drawn) == len(Balanced(labels, 4, 6)) == 10
+    assert sum(map(len, drawn)) == 30 * 2 + 10 * 6 < len(labels) == 180
+
+
 def test_more_classes_asked_for_than_there_are_takes_them_all() -> None:
     labels = torch.tensor([0, 0, 1, 1])
     assert all(set(labels[batch].tolist()) == {0, 1} for batch in batches(labels, 9, 2))

@@ -3,8 +3,6 @@
 import dataclasses
 import errno
 import io
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,24 +100,6 @@ def test_what_is_planned_is_announced_while_it_runs(tmp_path: Path) -> None:
     a_run(tmp_path, experiment("triplet", trials=3, seeds=2), watched)()
     assert seen == [(3 + 2, 2), (2 + 2, 0)]  # the search, with the baselines and final runs that follow it; then those
     assert not announcement.read(Storage(str(tmp_path / "storage")))
-
-
-def test_what_killed_drivers_leave_is_swept_up_and_what_living_ones_need_stays(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    here = {"node": os.uname().nodename, "started": 0, "trials": []}
-    for name, pid in (("dead", dead.pid), ("living", os.getpid())):
-        storage.write_json(f"plans/{name}.json", {**here, "pid": pid})
-        storage.write_json(f"running/{name}.json", {**here, "pid": pid})
-    storage.write("tune/state", b"")
-    announcement.sweep(storage)
-    assert storage.names("plans") == ["plans/living.json"]
-    assert storage.names("running") == ["running/living.json"]
-    assert storage.exists("tune/state")
-    storage.remove("plans/living.json")
-    announcement.sweep(storage)
-    assert not storage.exists("tune/state")
 
 
 def test_a_disk_error_stops_the_run_and_another_failure_does_not(tmp_path: Path) -> None:

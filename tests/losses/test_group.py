@@ -119,6 +119,7 @@ def test_defaults_are_the_published_ones() -> None:
         "classes": "all",
         "objective": "cross_entropy",
         "bias": True,
+        "lr_factor": 1.0,
     }
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import losses
-from losses.base import distances, unit
+from losses.base import Choice, distances, unit
 from tests.losses.factories import defaults, on_circle, random_batch, unit_rows
 
 Margin = losses.get("margin")
@@ -115,6 +115,14 @@ def test_negatives_are_drawn_by_the_inverse_of_the_density_of_their_distance(dim
     seen = torch.bincount(drawn.flatten(), minlength=len(x)) / copies**2
     assert min(p for p in expected if p) < 0.1 < max(expected)  # a case that tells
     assert seen.tolist() == pytest.approx(expected, abs=0.005)
+
+
+def test_without_a_cutoff_of_its_own_it_follows_beta_and_the_margin() -> None:
+    for knobs in ({"beta": 0.7, "margin": 0.1}, {"beta": 1.3, "margin": 0.4}):
+        follows = Margin(3, 4, nonzero_cutoff=None, **knobs)
+        assert follows.nonzero_cutoff == knobs["beta"] + knobs["margin"]
+    assert Margin(3, 4, beta=0.7).nonzero_cutoff == 1.4
+    assert Margin.space["nonzero_cutoff"] == Choice(None)
 
 
 def test_never_draws_beyond_the_cutoff_but_where_there_is_nothing_else() -> None:

@@ -1,7 +1,9 @@
 """The bridge to pytorch-metric-learning: the same numbers, its constructor's knobs, and clear words where it ends."""
 
 import inspect
+import math
 import pickle
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -12,17 +14,19 @@ from harness import config
 from harness.assignments import settings_and_knobs
 from harness.spec import UserError
 from losses.contract import learns_from_what_its_family_needs
-from losses.pml import bridge
+from losses.pml import REFUSED, bridge
+from tests.losses.factories import dot, unit_rows
 
 X = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(4).repeat_interleave(3)
 UNLABELLED = ("ManifoldLoss", "VICRegLoss")  # they take no labels
+WRONG = [name for name, of in REFUSED if of == version("pytorch-metric-learning")]
 ALL = [
     key
     for key, one in vars(theirs).items()
     if isinstance(one, type)
     and issubclass(one, theirs.BaseMetricLossFunction)
-    and key not in ("BaseMetricLossFunction", "GenericPairLoss", *UNLABELLED)
+    and key not in ("BaseMetricLossFunction", "GenericPairLoss", *UNLABELLED, *WRONG)
 ]
 
 
@@ -74,9 +78,40 @@ def test_a_numbers_whole_where_theirs_is() -> None:
     assert bridge("SoftTripleLoss")(4, 8, centers_per_class=5.0).original.centers_per_class == 5
 
 
-def test_its_version_is_the_packages() -> None:
-    from importlib.metadata import version
+def smooth_ap(x: torch.Tensor, y: torch.Tensor, temperature: float = 0.01) -> float:
+    """Brown et al., query by query, as their released code has it: the query is in its own ranking."""
+    rows, labels = unit_rows(x), y.tolist()
+    n, precisions = len(labels), []
+    for i in range(n):
+        similar = [dot(rows[i], row) for row in rows]
 
+        def rank(j: int, among: list[int], similar: list[float] = similar) -> float:
+            closer = [1 / (1 + math.exp(min((similar[j] - similar[k]) / temperature, 700))) for k in among if k != j]
+            return 1 + sum(closer)
+
+        own = [j for j in range(n) if labels[j] == labels[i]]
+        precisions.append(sum(rank(j, own) / rank(j, list(range(n))) for j in own) / len(own))
+    return 1 - sum(precisions) / n
+
+
+@pytest.mark.skipif("SmoothAPLoss" not in WRONG, reason="of version 2.9.0")
+def test_smooth_ap_of_2_9_0_is_wrong_and_refused_with_the_reason() -> None:
+    """The same formula where a batch has as many classes as images per class, another one elsewhere."""
+    original = theirs.SmoothAPLoss()
+    square = torch.arange(4).repeat_interleave(4)
+    x = torch.randn(18, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
+    assert original(x[:16], square).item() == pytest.approx(smooth_ap(x[:16], square), abs=1e-5)
+    for y in (torch.arange(6).repeat_interleave(3), torch.arange(3).repeat_interleave(6)):
+        assert original(x, y).item() != pytest.approx(smooth_ap(x, y), abs=1e-3)
+    assert original(x[order], square[order]).item() != pytest.approx(smooth_ap(x[:16], square), abs=1e-3)
+    with pytest.raises(
+        UserError, match=r"^--losses pml:SmoothAPLoss: pytorch-metric-learning 2.9.0: its value is wrong"
+    ):
+        config.loss("pml:SmoothAPLoss")
+
+
+def test_its_version_is_the_packages() -> None:
     assert config.loss("pml:CircleLoss").version == version("pytorch-metric-learning")
 
 

@@ -14,7 +14,7 @@ def setup(**knobs: bool) -> tuple[torch.nn.Module, Tensor, Tensor]:
 
 
 def test_defaults_are_the_published_ones() -> None:
-    assert defaults("softmax") == {"bias": True}
+    assert defaults("softmax") == {"bias": True, "lr_factor": 1.0}
 
 
 @pytest.mark.parametrize("bias", [True, False])

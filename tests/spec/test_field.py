@@ -66,8 +66,17 @@ def test_limits_are_kept() -> None:
             SETTINGS[name].parse(text)
 
 
-def test_an_unknown_name_gets_the_nearest_and_all_that_are_known() -> None:
-    assert str(unknown("loss", "grup", ["group", "triplet"])) == (
-        "no loss named 'grup'; did you mean 'group'? Known: group, triplet"
-    )
-    assert "did you mean" not in str(unknown("loss", "zzz", ["group"]))
+def test_an_unknown_name_gets_the_nearest_or_what_is_known() -> None:
+    assert str(unknown("loss", "grup", ["group", "triplet"])) == "no loss named 'grup'; did you mean 'group'?"
+    assert str(unknown("dataset", "CUB", ["cars", "cub"])) == "no dataset named 'CUB'; did you mean 'cub'?"
+    assert str(unknown("loss", "zzz", ["group"])) == "no loss named 'zzz'; known: group"
+
+
+def test_of_many_names_a_few_are_listed_or_the_command_that_lists_them() -> None:
+    many = [f"name{number}" for number in range(30)]
+    assert str(unknown("loss", "zzz", many)).endswith("name10, name11 and 18 more")
+    assert str(unknown("loss", "zzz", many, see="harness ls losses")).endswith("; see: harness ls losses")
+
+
+def test_options_are_not_near_because_of_their_dashes() -> None:
+    assert "did you mean" not in str(unknown("option", "--wher", ["--rerun", "--help"]))

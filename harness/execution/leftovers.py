@@ -1,0 +1,38 @@
+"""What drivers and workers leave that were killed, or stopped at the wrong moment: the next run removes it."""
+
+from harness.execution import announcement, heartbeat
+from harness.storage import Storage, checkpoint
+from harness.store import Store
+
+KEPT = 30 * 24 * 3600  # seconds: a plan that nobody continues is forgotten
+FOLDERS = ("checkpoints", "embeddings", "weights", "pretrained", announcement.FOLDER, heartbeat.FOLDER)
+
+
+def sweep(storage: Storage, store: Store) -> None:
+    """Remove files that are of no more use. While another driver is at work here, most of them may be its own."""
+    plans = {plan.file: plan for plan in announcement.read(storage)}
+    living = {plan.id for plan in plans.values() if plan.is_alive}
+    ended, resumable = store.ended(), set[str]()
+    for name in storage.names(announcement.FOLDER):
+        plan = plans.get(name)
+        if plan is not None and plan.id in living:
+            continue
+        unfinished = plan.unfinished(ended) if plan is not None and plan.silence < KEPT else []
+        if unfinished:  # `harness status` says so, and their checkpoints are good for the same command again
+            resumable |= set(map(announcement.id_of, unfinished))
+        else:
+            storage.remove(name)
+    for name in storage.names(heartbeat.FOLDER):
+        beat = heartbeat.read_file(storage, name)
+        if beat is None or beat.plan not in living:
+            storage.remove(name)
+    if living:
+        return
+    storage.remove_folder("tune")
+    for folder in FOLDERS:
+        for name in storage.names(folder, parts=True):
+            storage.remove(name)
+    useless = {checkpoint(file.stem) for file in store.files()} - {checkpoint(id) for id in resumable}
+    for name in useless.intersection(storage.names("checkpoints")):
+        storage.remove(name)
+    store.remove_parts()

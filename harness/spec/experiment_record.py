@@ -1,0 +1,122 @@
+"""ExperimentRecord: what a request ran its trials for. Requests share trials, so a trial's own record cannot say it."""
+
+import dataclasses
+import json
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from harness.spec.trial import short_hash
+
+Role = Literal["search", "grid", "final", "baseline"]  # what a trial is for in an experiment
+ROLES: tuple[Role, ...] = get_args(Role)
+EXPERIMENT_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentRecord:
+    """A request, the trials that it consists of, and what its search chose.
+
+    Its id follows from the trials that the request names and from how it chooses among them, so the same request again
+    has the same record. The final trials of a search, and the chosen values, are not known when the record is first
+    written: they are added when the search has ended. Nothing is ever taken away.
+    """
+
+    command: str  # of the first such request, without passwords
+    made: str  # when that was
+    dataset: str
+    protocol: str
+    select: str  # the metric that chooses among search trials
+    folds: int  # validation folds a configuration is scored on
+    trials: int  # random-search trials per loss
+    seeds: int  # final runs per loss; of a grid runs per cell
+    scheduler: str  # that may stop search trials early; "none"
+    settings: Mapping[str, Any]  # set by hand: epochs=4 as {"epochs": 4}, group.anchors=1 as {"group.anchors": 1}
+    space: Mapping[str, Mapping[str, Any]]  # loss -> what search varies, and within which limits
+    search: tuple[str, ...] = ()  # ids of trials, sorted
+    grid: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    baseline: tuple[str, ...] = ()
+    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # loss -> the values that search chose
+
+    @property
+    def id(self) -> str:
+        requested: dict[str, Any] = {
+            "select": self.select,
+            "folds": self.folds,
+            "scheduler": self.scheduler,
+            "seeds": self.seeds,
+            **{role: self.ids(role) for role in ROLES},
+        }
+        if self.search:
+            del requested["final"]  # they follow from the search
+        return short_hash(json.dumps(requested, sort_keys=True, separators=(",", ":")))
+
+    def ids(self, role: Role) -> tuple[str, ...]:
+        ids: tuple[str, ...] = getattr(self, role)
+        return ids
+
+    def roles(self, trial: str) -> list[Role]:
+        """What a trial is for in this experiment; empty if it is no part of it."""
+        return [role for role in ROLES if trial in self.ids(role)]
+
+    def joined(self, later: "ExperimentRecord") -> "ExperimentRecord":
+        """This record with what a later one of the same request adds: final trials and chosen values."""
+        final = tuple(sorted({*self.final, *later.final}))
+        return dataclasses.replace(self, final=final, chosen={**self.chosen, **later.chosen})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": EXPERIMENT_SCHEMA, "id": self.id, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """A stored record; a ValueError says why the data is not one."""
+        if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+            raise ValueError("not an experiment of this harness")
+        if data["schema"] != EXPERIMENT_SCHEMA:
+            raise ValueError(f"schema {data['schema']}, this version reads up to {EXPERIMENT_SCHEMA}")
+        needed = {item.name for item in dataclasses.fields(cls) if item.default is item.default_factory is MISSING}
+        values: dict[str, Any] = {}
+        for name, hint in typing.get_type_hints(cls).items():
+            if name not in needed and name not in data:
+                continue  # its default
+            fits, form = _FORMS[hint]
+            if not fits(data.get(name)):
+                raise ValueError(f"not an experiment of this harness: {name} is not {form}")
+            values[name] = tuple(data[name]) if name in ROLES else data[name]
+        record = cls(**values)
+        if data.get("id") != record.id:
+            raise ValueError(f"its trials hash to {record.id}, not to its id {data.get('id')}")
+        return record
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(id, str) and re.fullmatch("[0-9a-f]{12}", id) for id in value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_table_of_tables(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(part, dict) for part in value.values())
+
+
+# of a field's type: what its JSON must be, and what that is called
+_FORMS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
+    str: (_is_text, "text"),
+    int: (_is_count, "an integer >= 0"),
+    tuple[str, ...]: (_is_ids, "a list of ids"),
+    Mapping[str, Any]: (_is_table, "a table"),
+    Mapping[str, Mapping[str, Any]]: (_is_table_of_tables, "a table of tables"),
+}

@@ -1,0 +1,218 @@
+"""Records that are damaged, odd, forged, copied or too large: named and skipped, whatever command reads them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.store import LARGEST, Store
+from tests.chaos.mutants import Mutant, mutants, populate
+from tests.conftest import Harness
+from tests.factories import a_result, a_trial
+
+TABLES = (
+    *(("tables", "--table", "all", "--format", form) for form in ("markdown", "latex", "html", "json")),
+    ("tables", "--format", "csv"),
+    ("tables", "--published", "rows"),
+)
+
+
+# --- files that are no record ---
+
+FILES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "100,000 nested lists": lambda record: "[" * 100_000 + "]" * 100_000,
+    "100,000 nested lists as a field": lambda record: json.dumps(record)[:-1] + ', "more": ' + "[" * 100_000,
+    "a field nested 500 deep": lambda record: json.dumps(
+        {**record, "provenance": json.loads('{"a":' * 500 + "1" + "}" * 500)}
+    ),
+    "a metric of 400 digits": lambda record: json.dumps({**record, "metrics": {"R@1": 10**399}}),
+    "a seed of 400 digits": lambda record: json.dumps({**record, "trial": {**record["trial"], "seed": 10**399}}),
+    "a number of 5,000 digits": lambda record: json.dumps(record)[:-1] + ', "more": ' + "1" * 5000 + "}",
+    "16 MB": lambda record: json.dumps(record) + " " * LARGEST,
+    "NaN seconds": lambda record: json.dumps({**record, "seconds": {"total": float("nan")}}),
+    "a loss of 1e400": lambda record: json.dumps(record).replace('"loss": 0.5', '"loss": 1e400'),
+    "R@1 = 7": lambda record: json.dumps({**record, "metrics": {"R@1": 7.0}}),
+    "R@1 = true": lambda record: json.dumps({**record, "metrics": {"R@1": True}}),
+    "negative seconds": lambda record: json.dumps({**record, "seconds": {"total": -5e9}}),
+    "schema = true": lambda record: json.dumps({**record, "schema": True}),
+    "half a surrogate pair": lambda record: json.dumps({**record, "title": "\ud800"}),
+    "packages as a list": lambda record: json.dumps({**record, "provenance": {"packages": [1]}}),
+    "an artifact that is text": lambda record: json.dumps({**record, "artifacts": {"embeddings": "x"}}),
+    "an artifact outside the storage": lambda record: json.dumps(
+        {**record, "artifacts": {"embeddings": {"path": "a/../../x", "sha256": "0" * 64}}}
+    ),
+    "a recipe without members": lambda record: json.dumps({**record, "recipe": "sklearn"}),
+    "an ensemble without members": lambda record: json.dumps({**record, "ensemble": 2}),
+}
+
+
+@pytest.mark.fault(
+    "a record with 100,000 nested lists, a number of 400 digits, 16 MB, NaN, impossible values or wrong types",
+    "named in one line and skipped, exit 1; the other records are read",
+)
+@pytest.mark.parametrize("change", FILES.values(), ids=FILES)
+def test_what_is_no_record_is_named_and_skipped(
+    harness: Harness, tmp_path: Path, change: Callable[[dict[str, Any]], str]
+) -> None:
+    store = Store(tmp_path / "results")
+    store.put(a_result())
+    bad = store.path(a_trial(seed=1))
+    bad.write_text(change(json.loads(json.dumps(a_result(a_trial(seed=1)).to_json()))))
+    for command in (["tables"], ["ls", "runs"], ["status"]):
+        said = harness(*command)
+        assert said.code == 1
+        assert said.err.count("\n") == 1
+        assert str(bad) in said.err
+        assert len(said.err) < 600
+    assert len(store.results()[0]) == 1
+
+
+@pytest.mark.fault("a pipe, a folder, or a link to nowhere in the place of a record", "named and skipped, exit 1")
+def test_what_is_no_file_is_named_and_skipped(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    store.put(a_result())
+    folder = store.path(a_trial()).parent
+    os.mkfifo(folder / "000000000001.json")
+    (folder / "000000000002.json").mkdir()
+    (folder / "000000000003.json").symlink_to(tmp_path / "nowhere")
+    said = harness("tables")
+    assert said.code == 1
+    assert said.err.count("cannot be read: ") == said.err.count("\n") == 3
+
+
+@pytest.mark.fault("a record that is a folder, then harness rm as the line advises", "one line, exit 2")
+def test_removing_a_record_that_is_a_folder_is_one_line(harness: Harness, tmp_path: Path) -> None:
+    folder = Store(tmp_path / "results").path(a_trial())
+    folder.mkdir(parents=True)
+    said = harness("rm", a_trial().id)
+    assert said.code == 2
+    assert said.err == f"harness: cannot remove {folder}: Is a directory\n"
+
+
+# --- copies ---
+
+
+@pytest.mark.fault(
+    "a record copied to `ID (conflicted copy).json`, to `ID.sync-conflict.json` and into other folders under runs/",
+    "counts once; each copy is named and skipped, exit 1; show and rm find the original",
+)
+def test_a_copy_of_a_record_counts_for_nothing(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    for seed in (0, 1):
+        store.put(a_result(a_trial(seed=seed), **{"R@1": 0.5 + seed / 10}))
+    before = harness("tables").out
+    original = store.path(a_trial())
+    id, runs = original.stem, store.root / "runs"
+    copies = [
+        original.with_name(f"{id} (conflicted copy).json"),
+        original.with_name(f"{id}.sync-conflict.json"),
+        runs / "emoji" / "group" / f"{id}.json",
+        runs / "emoji" / "triplet" / "old" / f"{id}.json",
+        runs / f"{id}.json",
+    ]
+    for copy in copies:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(original, copy)
+    said = harness("tables")
+    assert said.code == 1
+    assert said.out == before
+    for copy in copies:
+        assert f"harness: {copy}: a copy of {id}, whose place is runs/emoji/triplet/{id}.json; skipped\n" in said.err
+    assert harness("show", id).code == 0
+    said = harness("import", str(store.root), "--results", str(tmp_path / "other"))
+    assert said.code == 1
+    assert said.err.count("a copy of") == len(copies)
+    assert len(Store(tmp_path / "other").results()[0]) == 2
+    assert harness("rm", id).code == 0
+    assert not original.exists()
+    assert "the record of" in harness("tables").err
+
+
+# --- odd records through every command ---
+
+FAULT = (
+    "mutated records (1 or 2 odd fields each, id recomputed) through tables, ls, show, status, eval, import, figures "
+    "and report",
+    "read or named; no traceback, and no file outside of the folders given",
+)
+
+
+class Folder:
+    """A results folder with every kind of record, in which odd ones take turns."""
+
+    def __init__(self, parent: Path, harness: Harness) -> None:
+        self.parent, self.harness = parent, harness
+        self.results, self.other = parent / "results", parent / "other"
+        self.records = populate(self.results)
+        self.before = self.contents()
+
+    def contents(self) -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in (self.results / "runs").rglob("*.json")}
+
+    def put(self, mutant: Mutant) -> bool:
+        """Store a mutant, in the place of the record with its id if there is one. Returns whether it can be read."""
+        file = self.results / mutant.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(mutant.text)
+        return mutant.id in {result.id for result in Store(self.results).results()[0]}
+
+    def restore(self) -> None:
+        """Remove the mutants, and what commands have stored."""
+        for file in self.contents():
+            if file not in self.before:
+                file.unlink()
+        for file, content in self.before.items():
+            file.write_bytes(content)
+        shutil.rmtree(self.other, ignore_errors=True)
+
+    def read_by_all(self, id: str) -> None:
+        """Every command that reads records, except those that draw. A traceback fails the test."""
+        for command in (*TABLES, ("ls", "runs"), ("status",), ("show", id), ("eval", id)):
+            self.harness(*command)
+        self.harness("import", str(self.results), "--results", str(self.other))
+
+    def draw(self) -> None:
+        self.harness("figures", "--format", "png", "--out", str(self.parent / "figures"))
+        self.harness("report", "--out", str(self.parent / "report.html"))
+
+    def stray_files(self) -> set[str]:
+        """What lies beside the folders that commands were given."""
+        return {file.name for file in self.parent.iterdir()} - {"results", "other", "figures", "report.html"}
+
+
+def survive(folder: Folder, count: int, seed: int) -> list[Mutant]:
+    """Put so many mutants through every command that draws nothing. Returns those that were taken for records."""
+    accepted: list[Mutant] = []
+    for mutant in mutants(folder.records, count, seed):
+        if folder.put(mutant):
+            accepted.append(mutant)
+            folder.read_by_all(mutant.id)
+        else:
+            assert folder.harness("ls", "runs").code == 1
+        folder.restore()
+    assert not folder.stray_files()
+    return accepted
+
+
+@pytest.mark.fault(*FAULT)
+def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
+    assert len(survive(Folder(tmp_path, harness), count=12, seed=1)) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.fault(*FAULT)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_thousand_odd_records_break_no_command(harness: Harness, tmp_path: Path, seed: int) -> None:
+    folder = Folder(tmp_path, harness)
+    accepted = survive(folder, count=100, seed=100 + seed)
+    assert len(accepted) > 20
+    for first in range(0, len(accepted), 10):  # drawing takes seconds, so ten are drawn at once
+        for mutant in accepted[first : first + 10]:
+            folder.put(mutant)
+        folder.draw()
+        folder.restore()
+    assert not folder.stray_files()
