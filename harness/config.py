@@ -76,6 +76,8 @@ def dataset(name: str) -> Dataset:
             f"--dataset {name}: {own} is a shipped dataset; rename the folder, or use the shipped one: "
             f"--dataset {own} --data-root {path.parent}"
         )
+    if not schema.is_text(str(path)):  # a record could not name it
+        raise UserError(f"--dataset {str(path)!a}: its path is not UTF-8 text; rename the folder or the file")
     if not path.exists():
         raise UserError(f"--dataset {name}: no such file or folder; shipped datasets: {', '.join(names('datasets'))}")
     if path.suffix == ".toml":

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,8 +26,8 @@ def origin() -> dict[str, str | None]:
     return {"command": " ".join(map(redacted, words)), "commit": commit()}
 
 
-def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped: int) -> dict[str, Any]:
-    """What the worker knows, and the command's origin."""
+def gather(job: Job, device: "torch.device", weights_sha256: str | None, images: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worker knows, also of the images, and the command's origin."""
     import torch
 
     return {
@@ -42,7 +43,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, skipped
         "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
-        "bad_images_skipped": skipped,
+        **images,
         "pid": os.getpid(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -59,8 +59,9 @@ class Request:
         return math.floor(self.cpus_per_trial)
 
 
-def experiment(request: Request) -> Experiment:
-    """The experiment that a request describes: names resolved, values checked, images and weights identified."""
+def experiment(request: Request, say: Callable[[str], None] = lambda line: None) -> Experiment:
+    """The experiment that a request describes: names resolved, values checked, images and weights identified. `say`
+    gets a line if that takes a while."""
     check_choices(request)
     check_numbers(request)
     dataset = config.dataset(request.dataset)
@@ -77,7 +78,7 @@ def experiment(request: Request) -> Experiment:
     weights, weights_file = resolve_weights(request, {**protocol.shared(dataset.name), **settings}, grid)
     data_root = Path(request.data_root).absolute()
     return Experiment(
-        dataset=identify(dataset, data_root),
+        dataset=identify(dataset, data_root, say),
         protocol=protocol,
         losses=losses,
         trials=request.trials,
@@ -135,11 +136,11 @@ def ensemble_sizes(request: Request) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def identify(dataset: Dataset, data_root: Path) -> Dataset:
+def identify(dataset: Dataset, data_root: Path, say: Callable[[str], None]) -> Dataset:
     """The dataset with the fingerprint of its images, by which trials are named."""
     from harness.data import listing
 
-    return listing.identify(dataset, data_root)
+    return listing.identify(dataset, data_root, say)
 
 
 def resolve_weights(

@@ -1,4 +1,5 @@
-"""What moves a number and is not part of its trial's id: torch threads, the kind of device, the version of torch."""
+"""What moves a number and is not part of its trial's id: the contents of the images, torch threads, the kind of device,
+the version of torch."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,18 +7,20 @@ from collections.abc import Iterable, Sequence
 from harness.analysis.results import amount
 from harness.spec import Result
 
-NAMES = ("device", "threads", "torch")
+NAMES = ("images", "device", "threads", "torch")
 
 
 def of(run: Result) -> dict[str, str]:
     """The conditions that a record states. On a GPU the threads hardly matter; raw pixels have no network."""
     recorded = run.provenance
     values = {
+        "images": str(recorded.get("data_sha256") or "")[:12] or None,
         "device": recorded.get("device_type"),
         "threads": recorded.get("threads") if recorded.get("device_type") != "cuda" else None,
         "torch": recorded.get("packages", {}).get("torch"),
     }
-    return {name: str(value) for name, value in values.items() if value is not None and not run.trial.is_pixels}
+    telling = ("images",) if run.trial.is_pixels else NAMES
+    return {name: str(values[name]) for name in telling if values[name] is not None}
 
 
 def usual(results: Iterable[Result]) -> dict[str, str]:

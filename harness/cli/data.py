@@ -44,8 +44,8 @@ def bar(description: str, total: int | None, *, size: bool = False) -> Iterator[
 
 @data.command(epilog="Example: harness data check cub --data-root ~/datasets")
 def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
-    """Count classes and images, decode every image, and list the missing and the damaged ones."""
-    from harness.data import images, listing
+    """Count classes and images, decode every image, and list the missing, the damaged and the identical ones."""
+    from harness.data import contents, images, listing
 
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
@@ -57,7 +57,8 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
     files = listing.survey(dataset, data_root)
     with bar(f"opening {dataset.name}", len(files.paths)) as show:
         bad = dict(images.broken(files.folder, files.paths, show))
-    print_counts(dataset, files)
+    digests = contents.read(dataset.name, files)
+    print_counts(dataset, files, contents.sha256(digests))
     if not bad:
         print("every image can be read")
     advice = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "replace the files"
@@ -66,15 +67,20 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         count = f"{len(bad)} of {len(files.paths)} images cannot be read"
         problems.append(f"{count}; {advice}, or run with --skip-bad-images")
     problems += [f"{problem}; {advice}" for problem in listing.miscounts(dataset, files)]
+    problems += listing.links(dataset, files)
+    copies = list(listing.copies(dataset, files, digests))
+    if dataset.copies and copies:
+        print(f"{len(copies)} test images are copies of others, which belong to the dataset; results say how many")
+    problems += [] if dataset.copies else copies
     exit_on_problems(problems)
 
 
-def print_counts(dataset: Dataset, files: "Listing") -> None:
+def print_counts(dataset: Dataset, files: "Listing", contents: str) -> None:
     from harness.data import listing
 
     counts = files.counts()
     queries = f", {counts['query_images']} of them queries" if counts["query_images"] else ""
-    print(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}")
+    print(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}, contents {contents[:12]}")
     print(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
     print(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
 

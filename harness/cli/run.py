@@ -236,10 +236,11 @@ def run(
 
 def execute(request: Request, *, dry_run: bool) -> None:
     """Run a request, or print its plan."""
-    experiment = requests.experiment(request)
+    experiment = requests.experiment(request, lambda line: print(line, file=sys.stderr))
     store = Store(Path(request.results).absolute())
     from rich.console import Console
 
+    from harness.execution import stored
     from harness.execution.account import Account
     from harness.execution.display import Display
     from harness.execution.start import check_inputs, start
@@ -248,6 +249,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
     account = Account(experiment, store, rerun=request.rerun)
     display = Display(Console(stderr=True), experiment.protocol)
     if dry_run:
+        stored.check(account, display.line)
         check_inputs(request, account, display)
         print_plan(account, request.threads)
         return

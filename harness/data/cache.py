@@ -1,33 +1,48 @@
 """Every image of a dataset decoded and resized once, in one memory-mapped file that all trials on a node share.
 
 A cache is a folder named by dataset, fingerprint and size: `pixels` (uint8, image after image), `index.npz` (where each
-image begins, its size, label and so on) and `about.json` (classes, paths, images that could not be read). It is built
-under another name and moved into place under a lock, so a killed build leaves nothing that looks complete. A complete
-cache no longer needs the dataset's files.
+image begins, its size, label, checksum and so on), `about.json` (whose cache it is, classes, paths, images that could
+not be read, the digest of the files' contents) and `verified.json` (which `pixels` have been compared with their
+checksums). A complete cache no longer needs the dataset's files. `cache_building.py` makes it.
 """
 
-import errno
+import contextlib
+import dataclasses
+import hashlib
+import io
 import json
 import os
 import shutil
 import zipfile
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from harness.data import images
-from harness.data.listing import Listing
-from harness.files import PART, part_of, writing
-from harness.spec import UserError, unknown
+from harness.data.stamps import is_settled, stamp
+from harness.files import PART, part_of, write_whole
+from harness.spec import UserError, finish, unknown
+from harness.storage import DamagedError, digest
 
-SCHEMA = 1
-SAMPLE = 64  # images whose headers are read to estimate the size of a cache
+SCHEMA = 2
+DAMAGED = ".damaged"  # how the name of a cache that was set aside ends
+# what json, numpy and a look at their values raise when a file is not what it should be
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    EOFError,
+    RecursionError,
+    OverflowError,
+    zipfile.BadZipFile,
+    UserError,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,14 @@ class Key:
         return home() / f"{self.dataset}-{self.fingerprint}-{size}"
 
 
+class Step(NamedTuple):
+    """How far a cache is: images built or verified. 0 while another process builds it, or sizes are looked up."""
+
+    done: int
+    total: int
+    note: str = ""  # a line for the user
+
+
 @dataclass(frozen=True)
 class Built:
     """A cache on disk: image i is `pixels[offsets[i]:]`, heights[i] x widths[i] x 3."""
@@ -56,28 +79,13 @@ class Built:
     labels: np.ndarray
     queries: np.ndarray
     readable: np.ndarray
+    checksums: np.ndarray  # (n, 32): the sha256 of each image's pixels
     classes: tuple[str, ...]
     train_classes: int
     paths: tuple[str, ...]
-    bad: dict[str, str]  # path -> why it could not be read
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """A cache to be built: its images, and the heights and widths they will have."""
-
-    key: Key
-    listing: Listing
-    shapes: np.ndarray  # (n, 2)
-
-    @cached_property
-    def offsets(self) -> np.ndarray:
-        """The byte at which each image begins, and the end of the last one: (n + 1,)."""
-        return np.concatenate([[0], 3 * self.shapes.prod(axis=1).cumsum()])
-
-    @property
-    def bytes(self) -> int:
-        return int(self.offsets[-1])
+    bad: Mapping[str, str]  # path -> why it could not be read
+    contents: str  # sha256 of the contents of all files
+    copies: int  # test images whose file is identical to another one's
 
 
 def home() -> Path:
@@ -88,190 +96,160 @@ def home() -> Path:
 
 
 def open_built(key: Key) -> Built | None:
-    """The cache, memory-mapped; None if there is no complete one."""
-    folder = key.folder
+    """The cache, memory-mapped; None if there is none. A DamagedError if it is not as it was built for this key."""
+    return finish(opened(key))
+
+
+def opened(key: Key) -> Generator[Step, None, Built | None]:
+    """The same, step by step: comparing many pixels with their checksums takes a while, the first time."""
+    about = read_about(key)
+    if about is None:
+        return None
     try:
-        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        built = mapped(key, about)
+    except UNREADABLE as error:
+        raise damaged(key, f"is damaged: {error!r}") from None
+    if not is_verified(key, about):
+        yield from verify(key, built)
+        note_verified(key, about)
+    return built
+
+
+def read_about(key: Key) -> dict[str, Any] | None:
+    """What about.json says; None if there is no cache, or one of another version."""
+    if not os.path.lexists(key.folder):
+        return None
+    try:
+        about = json.loads(content(key.folder / "about.json"))
         if about["schema"] != SCHEMA:
             return None
-        with np.load(folder / "index.npz", allow_pickle=False) as index:
-            arrays = {name: index[name] for name in index.files}
-        size = (folder / "pixels").stat().st_size
-        # an empty file cannot be mapped; it is empty if no image could be read
-        pixels = np.memmap(folder / "pixels", np.uint8, mode="r") if size else np.zeros(0, np.uint8)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):  # a damaged cache is built again
-        return None
-    if size != 3 * int((arrays["heights"] * arrays["widths"]).sum()):  # cut off, as by a copy to a full disk
-        return None
-    return Built(
+        if about["sha256"] != checksum(about):
+            raise damaged(key, "is damaged: about.json does not match its checksum")
+        owner = {name: about[name] for name in dataclasses.asdict(key)}
+    except UNREADABLE as error:
+        raise damaged(key, f"is damaged: about.json: {error!r}") from None
+    if owner != dataclasses.asdict(key):
+        raise damaged(key, f"belongs to another dataset or size: {owner}")
+    return about
+
+
+def looks_whole(key: Key, contents: str = "") -> bool:
+    """Whether there is a cache of these contents, or of any, whose pixels may still have to be verified."""
+    try:
+        about = read_about(key)
+    except DamagedError:
+        return False
+    return about is not None and contents in ("", about["contents"])
+
+
+def content(file: Path) -> bytes:
+    if not file.is_file():  # a folder, or a pipe that would never end
+        raise ValueError(f"{file.name} is missing or no file")
+    return file.read_bytes()
+
+
+def checksum(about: Mapping[str, Any]) -> str:
+    """Of everything in about.json but the checksum itself."""
+    rest = {name: value for name, value in about.items() if name != "sha256"}
+    return digest(json.dumps(rest, sort_keys=True).encode())
+
+
+def damaged(key: Key, reason: str) -> DamagedError:
+    return DamagedError(f"the image cache {key.folder}", reason)
+
+
+def mapped(key: Key, about: Mapping[str, Any]) -> Built:
+    """The cache with its pixels memory-mapped; an error of any kind if its parts do not fit each other."""
+    index = content(key.folder / "index.npz")
+    if digest(index) != about["index"]:
+        raise ValueError("index.npz does not match its checksum")
+    with np.load(io.BytesIO(index), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    file = key.folder / "pixels"
+    size = 0 if not file.is_file() else file.stat().st_size
+    # an empty file cannot be mapped; it is empty if no image could be read
+    pixels = np.memmap(file, np.uint8, mode="r") if size else np.zeros(0, np.uint8)
+    names = ("train_classes", "bad", "contents", "copies")
+    built = Built(
         pixels,
         **arrays,
         classes=tuple(about["classes"]),
-        train_classes=about["train_classes"],
         paths=tuple(about["paths"]),
-        bad=about["bad"],
+        **{name: about[name] for name in names},
     )
+    check(built)
+    return built
 
 
-def build(key: Key, listing: Listing) -> Iterator[int]:
-    """Build the cache unless it exists. Yields the number of images done: 0 while another process builds it, and while
-    the sizes of the images are looked up."""
-    folder = key.folder
-    lock = lock_of(folder)
-    with writing(f"the image cache to {folder.parent} (HARNESS_CACHE)"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        while not acquired(lock):
-            yield 0
-    try:
-        if open_built(key) is None:
-            for part in folder.parent.glob(f"{folder.name}.*{PART}"):  # a killed build left it
-                shutil.rmtree(part, ignore_errors=True)
-            shapes = yield from look_up_shapes(key, listing)
-            yield from write(Blueprint(key, listing, shapes), part_of(folder))
-    finally:
-        lock.release()
-
-
-def lock_of(folder: Path) -> FileLock:
-    """The lock of a cache. Another thread than the one that runs a generator may close it, so the lock belongs to the
-    process, not to a thread."""
-    return FileLock(folder.with_name(f"{folder.name}.lock"), thread_local=False)
-
-
-def acquired(lock: FileLock) -> bool:
-    """Whether the lock could be had within a second."""
-    try:
-        lock.acquire(timeout=1)
-    except Timeout:
-        return False
-    return True
-
-
-def look_up_shapes(key: Key, listing: Listing) -> Generator[int, None, np.ndarray]:
-    """(n, 2): the heights and widths the images will have."""
-    shapes = np.zeros((len(listing.paths), 2), dtype=np.int64)
-    with images.workers() as pool:
-        for begin in range(0, len(shapes), images.BLOCK):
-            block = listing.paths[begin : begin + images.BLOCK]
-            shapes[begin : begin + len(block)] = list(pool.map(partial(shape, key, listing.folder), block))
-            yield 0
-    return shapes
-
-
-def write(blueprint: Blueprint, part: Path) -> Iterator[int]:
-    """Decode every image into the folder `part`, then move it into place. Yields the number of images done."""
-    folder = blueprint.key.folder
-    check_disk(blueprint.key, blueprint.bytes)
-    try:
-        with writing(f"the image cache {folder}"):
-            part.mkdir()
-            with (part / "pixels").open("wb") as stream:
-                bad = yield from decode(blueprint, stream)
-            save_index(blueprint, bad, part)
-            for file in part.iterdir():
-                with file.open("rb") as written:
-                    os.fsync(written.fileno())
-            if folder.exists():  # of an earlier version, or damaged
-                shutil.rmtree(folder)
-            part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def decode(blueprint: Blueprint, stream: BinaryIO) -> Generator[int, None, dict[str, str]]:
-    """Write the pixels of every image; path -> why, for those that cannot be read."""
-    key, listing = blueprint.key, blueprint.listing
-    paths, total = listing.paths, blueprint.bytes
-    stream.truncate(total)
-    if total and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(stream.fileno(), 0, total)  # a full disk is noticed now, not after hours
-
-    def why_not(number: int) -> str | None:
-        """Why an image cannot be used, or None once its pixels are written."""
-        try:
-            pixels = images.read(listing.folder / paths[number], key.resize, key.aspect)
-        except images.BadImageError as error:
-            return str(error)
-        if pixels.shape[:2] != tuple(blueprint.shapes[number]):
-            return f"its size differs from the one in its header: {pixels.shape[:2]}"
-        if os.pwrite(stream.fileno(), pixels.tobytes(), int(blueprint.offsets[number])) != pixels.size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return None
-
-    bad: dict[str, str] = {}
-    with images.workers() as pool:
-        for begin in range(0, len(paths), images.BLOCK):
-            numbers = range(begin, min(begin + images.BLOCK, len(paths)))
-            for number, why in zip(numbers, pool.map(why_not, numbers), strict=True):
-                if why:
-                    bad[paths[number]] = why
-            yield numbers.stop
-    return bad
-
-
-def save_index(blueprint: Blueprint, bad: dict[str, str], part: Path) -> None:
-    key, listing = blueprint.key, blueprint.listing
-    np.savez(
-        part / "index.npz",
-        offsets=blueprint.offsets[:-1],
-        heights=blueprint.shapes[:, 0],
-        widths=blueprint.shapes[:, 1],
-        labels=np.array(listing.labels),
-        queries=np.array(listing.queries, dtype=bool),
-        readable=np.array([path not in bad for path in listing.paths]),
-    )
-    about = {
-        "schema": SCHEMA,
-        "dataset": key.dataset,
-        "fingerprint": key.fingerprint,
-        "resize": key.resize,
-        "aspect": key.aspect,
-        "classes": listing.classes,
-        "train_classes": listing.train_classes,
-        "paths": listing.paths,
-        "bad": bad,
+def check(built: Built) -> None:
+    """A ValueError if the parts of a cache do not fit each other."""
+    n = len(built.paths)
+    arrays = (built.offsets, built.heights, built.widths, built.labels, built.readable, built.checksums)
+    sizes = 3 * built.heights * built.widths
+    fits = {
+        "arrays": {len(array) for array in arrays} == {n} and len(built.queries) in (0, n),
+        "labels": bool(((built.labels >= 0) & (built.labels < len(built.classes))).all()),
+        "classes": 0 < built.train_classes < len(built.classes),
+        "pixels": np.array_equal(built.offsets, sizes.cumsum() - sizes) and len(built.pixels) == sizes.sum(),
     }
-    (part / "about.json").write_text(json.dumps(about), encoding="utf-8")
+    for part, fit in fits.items():
+        if not fit:
+            raise ValueError(f"its {part} do not fit the rest")
 
 
-def shape(key: Key, folder: Path, path: str) -> tuple[int, int]:
-    """The height and width an image will have; (0, 0) if it cannot be read."""
-    if key.aspect == "square":
-        return key.resize, key.resize
+def verify(key: Key, built: Built) -> Generator[Step, None, None]:
+    """A DamagedError unless the pixels of every image match their checksum."""
+    sizes = 3 * built.heights * built.widths
+
+    def matches(number: int) -> bool:
+        begin = int(built.offsets[number])
+        found = hashlib.sha256(built.pixels[begin : begin + int(sizes[number])].data).digest()
+        return found == built.checksums[number].tobytes()
+
+    numbers = built.readable.nonzero()[0].tolist()
+    with images.workers() as pool:
+        for begin in range(0, len(numbers), images.BLOCK):
+            block = numbers[begin : begin + images.BLOCK]
+            for number, match in zip(block, pool.map(matches, block), strict=True):
+                if not match:
+                    raise damaged(key, f"is damaged: the pixels of {built.paths[number]} do not match their checksum")
+            yield Step(begin + len(block), len(built.paths))
+
+
+def is_verified(key: Key, about: Mapping[str, Any]) -> bool:
+    """Whether these very pixels have been compared with their checksums before."""
     try:
-        height, width = images.size(folder / path)
-    except images.BadImageError:
-        return 0, 0
-    return images.resized(width, height, key.resize, key.aspect)
+        return bool(json.loads(content(key.folder / "verified.json")) == verification(key, about))
+    except UNREADABLE:
+        return False
 
 
-def estimate(key: Key, listing: Listing) -> int:
-    """Bytes the cache will need, from the headers of a few images spread over the dataset."""
-    step = max(1, len(listing.paths) // SAMPLE)
-    shapes = [shape(key, listing.folder, path) for path in listing.paths[::step]]
-    return round(sum(3 * height * width for height, width in shapes) / len(shapes) * len(listing.paths))
+def note_verified(key: Key, about: Mapping[str, Any]) -> None:
+    """Note it, so that the next trial need not read all pixels; a folder that cannot be written gets no note."""
+    if is_settled(stamp(key.folder / "pixels")):
+        with contextlib.suppress(OSError):
+            write_whole(key.folder / "verified.json", json.dumps(verification(key, about)).encode(), sync=False)
 
 
-def check_disk(key: Key, needed: int) -> None:
-    """A UserError if the disk has too little room, after the parts that killed builds left are removed."""
-    sweep()
-    folder = home()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"{key.dataset}: the image cache needs {gigabytes(needed)}, {home()} has {gigabytes(free)} free; "
-            "choose another folder with HARNESS_CACHE, or remove old caches: harness data cache ls"
-        )
+def verification(key: Key, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What the note on verified pixels says: which ones, and by whose checksums."""
+    return {"about": about["sha256"], "pixels": list(stamp(key.folder / "pixels") or ())}
 
 
-def sweep() -> None:
-    """Remove the parts of caches that no process builds any more; no command lists them."""
-    for part in home().glob(f"*{PART}"):
-        cache_name = part.name.rsplit(".", 2)[0]
-        with suppress(Timeout, OSError), lock_of(part.with_name(cache_name)).acquire(timeout=0):
-            shutil.rmtree(part, ignore_errors=True)
+def set_aside(key: Key, damage: DamagedError) -> str:
+    """Move a damaged cache away: the dataset's files may be gone. Returns the line that says so."""
+    target = key.folder.with_name(key.folder.name + DAMAGED)
+    discard(target)
+    key.folder.rename(target)
+    return f"{damage}; moved to {target.name}, and made again"
+
+
+def discard(folder: Path) -> None:
+    """Remove what is there, a folder or a file."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def gigabytes(count: int) -> str:
@@ -288,25 +266,27 @@ class Summary:
     bytes: int
 
     @property
-    def prefixes(self) -> tuple[str, str, str]:
-        """The names by which it can be removed: its own, dataset-fingerprint, and dataset."""
-        return self.name, self.name.rsplit("-", 1)[0], self.name.rsplit("-", 2)[0]
+    def prefixes(self) -> tuple[str, str, str, str]:
+        """The names by which it can be removed: its own, also without .damaged, dataset-fingerprint, and dataset."""
+        whole = self.name.removesuffix(DAMAGED)
+        return self.name, whole, whole.rsplit("-", 1)[0], whole.rsplit("-", 2)[0]
 
 
 def summaries() -> list[Summary]:
-    """The caches on this node."""
-    caches = []
-    for file in sorted(home().glob("*/about.json")):
-        folder = file.parent
-        if folder.name.endswith(PART):
-            continue
-        try:
-            about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except json.JSONDecodeError:
-            about = {}
-        size = sum(inside.stat().st_size for inside in folder.iterdir())
-        caches.append(Summary(folder.name, len(about.get("paths", ())), len(about.get("bad", ())), size))
-    return caches
+    """The caches on this node, damaged or not."""
+    folders = [folder for folder in sorted(home().glob("*-*-*")) if folder.is_dir() and folder.suffix != PART]
+    return [summary(folder) for folder in folders]
+
+
+def summary(folder: Path) -> Summary:
+    """What can be said of a cache without knowing whose it is; a damaged one has no images."""
+    try:
+        about = json.loads(content(folder / "about.json"))
+        counts = len(about["paths"]), len(about["bad"])
+    except UNREADABLE:
+        counts = 0, 0
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return Summary(folder.name, *counts, size)
 
 
 def remove(names: Sequence[str]) -> list[Summary]:
@@ -323,7 +303,7 @@ def remove(names: Sequence[str]) -> list[Summary]:
         part = part_of(home() / name)
         try:
             (home() / name).rename(part)  # in one step: a half-removed cache must not look complete
-            shutil.rmtree(part)
+            discard(part)
         except OSError as error:
             raise UserError(f"cannot remove the image cache {home() / name}: {error.strerror or error}") from None
     return list(removed.values())

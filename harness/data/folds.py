@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,13 @@ class Images:
     queries: Tensor | None = None  # (n,) bool; None: every test image is query and gallery
     paths: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()  # paths of images that could not be read
+    contents: str = ""  # sha256 of the contents of all files
+    copies: int = 0  # test images whose file is identical to another one's
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What a record says of them."""
+        return {"bad_images_skipped": len(self.skipped), "data_sha256": self.contents, "copies": self.copies}
 
     @cached_property
     def square(self) -> int | None:

@@ -7,13 +7,13 @@ on both sides; they are not read.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.data import stamps
+from harness.data import contents, stamps
 from harness.data.readers import LAYOUTS, Entry
 from harness.data.stamps import Stamp
 from harness.spec import Dataset, UserError
@@ -59,15 +59,26 @@ class Listing:
         }
 
 
-def identify(dataset: Dataset, root: Path) -> Dataset:
-    """The dataset with the fingerprint of its files, and with their counts if its configuration gives none."""
+def identify(dataset: Dataset, root: Path, say: Callable[[str], None] = lambda line: None) -> Dataset:
+    """The dataset with the fingerprint of its files, with their counts if its configuration gives none, and with the
+    digest of their contents if it is known: of a user's own they are read now, unless they were read before.
+
+    A UserError if an image is listed twice, or if a user's own has two identical test images.
+    """
     if dataset.layout == "embedded":
         return replace(dataset, fingerprint=dataset.sha256[:12])
     listing = read(dataset, root)
     for problem in links(dataset, listing):
         raise UserError(problem)
     counts: dict[str, Any] = {name: count for name, count in listing.counts().items() if not getattr(dataset, name)}
-    return replace(dataset, fingerprint=fingerprint(listing), **counts)
+    if dataset.copies:
+        digests = contents.known(dataset.name, listing)
+    else:
+        digests = contents.read(dataset.name, listing, say)
+        for problem in copies(dataset, listing, digests):
+            raise UserError(problem)
+    sha256 = contents.sha256(digests) if digests else ""
+    return replace(dataset, fingerprint=fingerprint(listing), sha256=sha256, **counts)
 
 
 def read(dataset: Dataset, root: Path) -> Listing:
@@ -195,4 +206,13 @@ def links(dataset: Dataset, listing: Listing) -> Iterator[str]:
         yield (
             f"{dataset.name}: {one} and {other} are one file under {listing.folder}; "
             "list every image once: as a query it would find itself"
+        )
+
+
+def copies(dataset: Dataset, listing: Listing, digests: contents.Digests) -> Iterator[str]:
+    """A sentence for each test image that is identical to another one."""
+    for one, other in contents.copies(listing, digests):
+        yield (
+            f"{dataset.name}: {one} and {other} under {listing.folder} are identical: as a query, one would find the "
+            "other; remove one of them, or say copies = true in a .toml if both belong to the dataset"
         )

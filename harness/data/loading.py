@@ -12,21 +12,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from harness.data import cache, listing
+from harness.data import cache, cache_building, contents, listing
+from harness.data.cache import Step
 from harness.data.folds import Images, fold, shuffled
 from harness.data.images import broken
 from harness.spec import Dataset, Trial, UserError
+from harness.storage import DamagedError
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
 
-def load(
-    dataset: Dataset, trial: Trial, root: str = "", *, skip_bad: bool = False
-) -> Generator[tuple[int, int], None, Images]:
-    """The dataset's images at the trial's size; images that are not in this node's cache yet are decoded into it.
-
-    Yields (images done, images) while it decodes.
-    """
+def load(dataset: Dataset, trial: Trial, root: str = "", *, skip_bad: bool = False) -> Generator[Step, None, Images]:
+    """The dataset's images at the trial's size; images that are not in this node's cache yet are decoded into it."""
     if dataset.layout == "embedded":  # the trial's transforms resize these
         return embedded(dataset)
     key = cache.Key(dataset.name, dataset.fingerprint, trial.resize, trial.aspect)
@@ -40,19 +37,21 @@ def load(
     return images
 
 
-def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, int], None, Images]:
-    """The images of the dataset's cache, which is built if there is none."""
-    built = cache.open_built(key)
+def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[Step, None, Images]:
+    """The images of the dataset's cache, which is built if there is none, or none of the images as they are now."""
+    built = yield from undamaged(key)
+    expected = dataset.sha256 or (contents_here(dataset, root) if built is not None else "")
     if built is not None and built.bad and mended(dataset, root, built):
         with contextlib.suppress(UserError):  # another trial has removed it first
             cache.remove([key.folder.name])
-        built = cache.open_built(key)
-    if built is None:
-        planned = planned_listing(dataset, root)
-        for done in cache.build(key, planned):
-            yield done, len(planned.paths)
-        built = cache.open_built(key)
+        built = yield from undamaged(key)
+    if built is None or expected not in ("", built.contents):
+        files = planned_listing(dataset, root)
+        yield from cache_building.build(key, files, expected)
+        built = yield from cache.opened(key)
         assert built is not None
+        if expected not in ("", built.contents):  # they have changed just now
+            raise not_as_planned(dataset, files, f"contents {built.contents[:12]}, planned {expected[:12]}")
     readable = built.readable
     return Images(
         pixels=built.pixels,
@@ -65,19 +64,39 @@ def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[tuple[int, 
         queries=torch.from_numpy(built.queries[readable]) if len(built.queries) else None,
         paths=tuple(path for path in built.paths if path not in built.bad),
         skipped=tuple(built.bad),
+        contents=built.contents,
+        copies=built.copies,
     )
 
 
-def mended(dataset: Dataset, root: str, built: cache.Built) -> bool:
-    """Whether an image that could not be read when the cache was built can be read now.
+def undamaged(key: cache.Key) -> Generator[Step, None, cache.Built | None]:
+    """The cache, if there is one that can be used; building sets a damaged one aside."""
+    try:
+        return (yield from cache.opened(key))
+    except DamagedError:
+        return None
 
-    The fingerprint does not show this: it knows the sizes of files, not their content.
-    """
+
+def mended(dataset: Dataset, root: str, built: cache.Built) -> bool:
+    """Whether an image that could not be read when the cache was built can be read now: this node has a format more."""
+    files = listing_here(dataset, root)
+    return files is not None and len(list(broken(files.folder, list(built.bad)))) < len(built.bad)
+
+
+def contents_here(dataset: Dataset, root: str) -> str:
+    """The digest of the dataset's files on this node; empty if they are not here. Only changed files are read."""
+    files = listing_here(dataset, root)
+    if files is None or listing.fingerprint(files) != dataset.fingerprint:
+        return ""
+    return contents.sha256(contents.read(dataset.name, files))
+
+
+def listing_here(dataset: Dataset, root: str) -> listing.Listing | None:
+    """The dataset's files on this node, if there are any."""
     for data_root in data_roots(root):
         if listing.exists(dataset, data_root):
-            folder = listing.survey(dataset, data_root).folder
-            return len(list(broken(folder, list(built.bad)))) < len(built.bad)
-    return False
+            return listing.survey(dataset, data_root)
+    return None
 
 
 def data_roots(root: str) -> list[Path]:
@@ -93,12 +112,19 @@ def planned_listing(dataset: Dataset, root: str) -> listing.Listing:
     files = listing.read(dataset, existing[0] if existing else roots[0])
     fingerprint = listing.fingerprint(files)
     if fingerprint != dataset.fingerprint:
-        raise UserError(
-            f"{dataset.name}: the files under {files.folder} are not those the run was planned with "
-            f"(fingerprint {fingerprint}, planned {dataset.fingerprint}); "
-            "use the same files on every node and do not change them during a run"
-        )
+        raise not_as_planned(dataset, files, f"fingerprint {fingerprint}, planned {dataset.fingerprint}")
+    if dataset.sha256:
+        found = contents.sha256(contents.read(dataset.name, files))
+        if found != dataset.sha256:
+            raise not_as_planned(dataset, files, f"contents {found[:12]}, planned {dataset.sha256[:12]}")
     return files
+
+
+def not_as_planned(dataset: Dataset, files: listing.Listing, difference: str) -> UserError:
+    return UserError(
+        f"{dataset.name}: the files under {files.folder} are not those the run was planned with ({difference}); "
+        "use the same files on every node and do not change them during a run"
+    )
 
 
 def embedded(dataset: Dataset) -> Images:
@@ -118,6 +144,7 @@ def embedded(dataset: Dataset) -> Images:
         classes=tuple(order),
         train_classes=dataset.train_classes,
         paths=tuple(f"{name}/{drawing}" for name in names for drawing in range(samples)),
+        contents=dataset.sha256,
     )
     check_counts(dataset, file, images)
     return images

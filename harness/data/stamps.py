@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from harness.spec import UserError
 
 THREADS = 16  # look-ups at once: on a network drive each one waits
 CHUNK = 1024  # files per task: a task for each file would cost more than its look-up
+SETTLED = 2 * 10**9  # ns after which another change gets another time stamp, however coarse those of the disk are
 
 
 class Stamp(NamedTuple):
@@ -40,6 +42,11 @@ def stamp(file: str | Path) -> Stamp | None:
     if not stat.S_ISREG(found.st_mode):
         raise UserError(f"{file}: is {kind(found.st_mode)}, not a file; remove it, or take it off the list")
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino, found.st_nlink)
+
+
+def is_settled(found: Stamp | None) -> bool:
+    """Whether the stamp would tell of any further change of the file."""
+    return found is not None and time.time_ns() - max(found.modified, found.changed) > SETTLED
 
 
 def kind(mode: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.backbones import network
-from harness.data import cache, listing, loading
+from harness.data import cache, cache_building, listing, loading
 from harness.execution.account import Account
 
 
@@ -25,8 +25,8 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
         return
     for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
-        if say and cache.open_built(key) is None:
+        if say and not cache.looks_whole(key, dataset.sha256):
             images = listing.read(dataset, Path(experiment.data_root))
-            needed = cache.estimate(key, images)
-            cache.check_disk(key, needed)
+            needed = cache_building.estimate(key, images)
+            cache_building.check_disk(key, needed)
             say(f"{len(images.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")

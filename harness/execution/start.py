@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from harness.execution import stored
 from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
@@ -23,6 +24,7 @@ class Outcome:
 
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
     """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
+    stored.check(account, display.line)
     if account.is_complete:
         account.store.prepare()
         storage.prepare()

@@ -53,7 +53,7 @@ def load(run: Result, sources: Sources) -> EmbeddedImages:
     skipped = bool(run.provenance.get("bad_images_skipped"))
     dataset = described(run)
     steps = loading.load(dataset, run.trial, str(sources.data_root.absolute()), skip_bad=skipped)
-    images = finish(steps, lambda progress: sources.report(*progress))
+    images = finish(steps, lambda step: sources.report(step.done, step.total))
     fold = folds.fold(images, dataset, run.trial.fold)
     if not fold.test_labels.equal(stored["labels"]):
         raise UserError(f"{dataset.name}: its images are not those that {run.id} was measured on")
@@ -63,10 +63,11 @@ def load(run: Result, sources: Sources) -> EmbeddedImages:
 def described(run: Result) -> Dataset:
     """The dataset of a run: a shipped one, or the user's own at the path that the record names."""
     trial = run.trial
+    contents = run.provenance.get("data_sha256", "")
     shipped = config.find_dataset(trial.dataset)
     if shipped:
-        return replace(shipped, fingerprint=trial.fingerprint)
+        return replace(shipped, fingerprint=trial.fingerprint, sha256=contents or shipped.sha256)
     path = run.provenance.get("data")
     if not path:
         raise UserError(f"{trial.dataset}: the record {run.id} does not say where its images are")
-    return replace(config.dataset(path), name=trial.dataset, fingerprint=trial.fingerprint)
+    return replace(config.dataset(path), name=trial.dataset, fingerprint=trial.fingerprint, sha256=contents)

@@ -31,7 +31,8 @@ class Dataset:
     test_images: int = 0
     query_images: int = 0  # of the test images; 0: every test image is query and gallery
     split_seed: int = 0  # of the validation folds; of an embedded dataset also of its two halves
-    sha256: str = ""  # of an embedded dataset
+    sha256: str = ""  # of an embedded dataset's file, or of the contents of all images; empty: not known yet
+    copies: bool = False  # identical test images belong to it: they are counted, not refused
     note: str = ""
     order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum

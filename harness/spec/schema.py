@@ -134,6 +134,8 @@ PROVENANCE = Table(
         "device": or_null(TEXT),
         "threads": or_null(COUNT),
         "data": or_null(TEXT),
+        "data_sha256": or_null(SHA256),
+        "copies": or_null(COUNT),
         "weights_file": or_null(TEXT),
         "weights_sha256": or_null(TEXT),
         "bad_images_skipped": or_null(COUNT),

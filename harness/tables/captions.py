@@ -95,6 +95,8 @@ def footnotes(
     skipped = result.provenance.get("bad_images_skipped")
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out.")
+    if trial.dataset.endswith((".csv", ".toml")) and "data_sha256" not in result.provenance:
+        notes.append("Recorded before fingerprints covered the split of a list: which classes trained is not known.")
     if "NMI" in metrics:
         notes += nmi_notes(runs, recipe)
     different = [

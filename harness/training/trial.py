@@ -83,7 +83,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(setup, loss),
         artifacts=artifacts,
-        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, len(images.skipped)),
+        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
     )
 
 
@@ -169,9 +169,12 @@ def prepare(job: Job) -> Generator[Progress, None, tuple[Images, Seconds]]:
     begun, doing = time.perf_counter(), "images"
     while True:
         try:
-            done, total = next(images)
+            done, total, note = next(images)
         except StopIteration as end:
             return end.value, added({"images": 0.0, "wait": 0.0}, {doing: time.perf_counter() - begun})
+        if note:
+            yield Progress.idle("images", note=note)
+            continue
         doing = "images" if done else "wait"  # no image is done until another trial has done them all
         elapsed = time.perf_counter() - begun
         left = elapsed / done * (total - done) if done else 0.0

@@ -42,3 +42,13 @@ def test_an_ensemble_of_mixed_networks_is_footnoted_like_its_row() -> None:
     joined = replace(seeds[0], ensemble=2, members=tuple(seed.id for seed in seeds))
     for row in build([*seeds, joined], "ensembles")[0].rows:
         assert row.notes == ("Run under other conditions: threads = 1 (1 run), 2 (1 run).",)
+
+
+def test_other_images_under_the_same_fingerprint_are_footnoted_also_for_raw_pixels() -> None:
+    first, second = ({"data_sha256": digit * 64} for digit in "ab")
+    mine = [under(run, **first) for run in (TRIPLET, GROUP, NETWORK)]
+    other = [under(loss_row("margin", "Margin", 0.8), **second), under(PIXELS, **second)]
+    rows = {row.label: row.notes for row in build([*mine, *other])[0].rows}
+    note = "Run under other conditions: images = bbbbbbbbbbbb (others: aaaaaaaaaaaa)."
+    assert {label for label, notes in rows.items() if note in notes} == {"Margin", "Raw pixels"}
+    assert conditions.differences([replace(TRIPLET, provenance={})], conditions.usual(mine)) == []

@@ -1,37 +1,25 @@
-"""Images that are not what they were, image caches that are not, and lists that cannot be right."""
+"""Images that are not what they were, that are listed twice, and lists that cannot be right."""
 
+import json
 import os
 import shlex
-import socket
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from harness import config
-from harness.data import images, listing
+from harness.data import cache, images, listing, stamps
+from harness.execution import local
+from harness.spec import Job
 from tests.conftest import Harness
-from tests.data.factories import records
+from tests.data.factories import describe, lay_cub, paint, pictures, records, scores, special_file
 
 pytestmark = pytest.mark.usefixtures("own_cache", "small")
 
 TINY = ("--losses", "triplet", "--protocol", "tiny", "--weights", "none")
-
-
-def paint(file: Path, seed: int) -> None:
-    """A BMP of noise: every one has the same size."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file, "BMP")
-
-
-def pictures(folder: Path, classes: int = 8, each: int = 4, seed: int = 0) -> Path:
-    """Class folders c0, c1, ... of BMPs."""
-    for label in range(classes):
-        for n in range(each):
-            paint(folder / f"c{label}" / f"{n}.bmp", 1000 * seed + each * label + n)
-    return folder
 
 
 def write_list(file: Path, folder: Path, train: str) -> Path:
@@ -42,12 +30,6 @@ def write_list(file: Path, folder: Path, train: str) -> Path:
     ]
     file.write_text("path,label,split\n" + "\n".join(rows) + "\n")
     return file
-
-
-def scores(tmp_path: Path) -> dict[str, Any]:
-    """id -> metrics of the stored runs of the loss."""
-    found = [record for record in records(tmp_path) if record["trial"]["loss"] == "triplet"]
-    return {record["id"]: record["metrics"] for record in found}
 
 
 # --- the split of a user's own list ---
@@ -74,20 +56,6 @@ def test_swapped_sides_of_a_list_are_another_dataset(harness: Harness, tmp_path:
 
 
 # --- lists and folders that cannot be right ---
-
-
-def special_file(file: Path, kind: str) -> None:
-    match kind:
-        case "a pipe":
-            os.mkfifo(file)
-        case "a folder":
-            file.mkdir()
-        case "a socket":
-            os.chdir(file.parent)  # the path of a socket is short
-            with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(file.name)
-        case "a device":
-            file.symlink_to("/dev/zero")
 
 
 @pytest.mark.fault(
@@ -173,6 +141,18 @@ def test_the_hint_of_a_bad_image_names_a_command_that_works(harness: Harness, tm
     assert f"{folder / 'c1' / '2.bmp'}: not an image" in checked.err
 
 
+@pytest.mark.fault(
+    "a dataset's folder whose name is not UTF-8: its result could never be read back",
+    "one line, exit 2, before training",
+)
+def test_a_folder_whose_name_no_record_can_hold_is_refused(harness: Harness, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    said = harness("run", "--dataset", str(pictures(folder)), *TINY)
+    assert said.code == 2
+    assert "caf\\udce9': its path is not UTF-8 text; rename the folder or the file" in said.err
+    assert said.err.count("\n") == 1
+
+
 # --- an image under two names ---
 
 
@@ -217,3 +197,222 @@ def test_equal_inodes_alone_do_not_make_one_file(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "stat", without_inodes)
     assert listing.identify(config.dataset(str(folder)), tmp_path).fingerprint
+
+
+# --- images that are not what they were ---
+
+
+@pytest.mark.fault(
+    "all test images of a folder of BMPs replaced by others of the same size, after a run",
+    "one line, exit 2: the stored results are of other images; --rerun and another --results measure the new ones",
+)
+def test_other_pixels_of_the_same_size_are_other_images(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    words = ("run", "--dataset", str(folder), *TINY)
+    assert harness(*words).code == 0
+    before = scores(tmp_path)
+    for label in range(4, 8):
+        for n in range(4):
+            paint(folder / f"c{label}" / f"{n}.bmp", 5000 + 4 * label + n)
+    said = harness(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        "harness: pictures: the stored results of this run are of other images; use another --results, or --rerun to "
+        "replace them\n"
+    )
+    assert harness(*words, "--dry-run").code == 2
+    fresh = harness(*words, "--results", str(tmp_path / "fresh" / "results"))
+    assert fresh.code == 0
+    assert "holds other images than the files do now; made again" in fresh.err
+    assert scores(tmp_path / "fresh").keys() == before.keys()
+    assert scores(tmp_path / "fresh") != before
+    assert harness(*words, "--rerun").code == 0
+    assert scores(tmp_path) == scores(tmp_path / "fresh")
+    assert harness(*words).code == 0
+
+
+@pytest.mark.fault("one pixel changed at equal size, and the file's time stamp set back", "noticed: one line, exit 2")
+def test_a_time_stamp_that_is_set_back_hides_nothing(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    words = ("run", "--dataset", str(folder), *TINY)
+    assert harness(*words).code == 0
+    image = folder / "c5" / "1.bmp"
+    before, content = image.stat(), bytearray(image.read_bytes())
+    content[-1] ^= 1
+    image.write_bytes(content)
+    os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert harness(*words).code == 2
+
+
+@pytest.mark.fault(
+    "two folders of the same name, with the same file names and sizes and other pictures, in one results folder",
+    "one line, exit 2; each with results of its own has its own numbers, whatever is in the image cache",
+)
+def test_two_folders_of_one_name_are_told_apart(harness: Harness, tmp_path: Path) -> None:
+    one, two = (pictures(tmp_path / place / "photo", seed=seed) for seed, place in enumerate("xy"))
+    words = ("run", *TINY)
+    assert harness(*words, "--dataset", str(one)).code == 0
+    said = harness(*words, "--dataset", str(two))
+    assert said.code == 2
+    assert "are of other images" in said.err
+    truths = {}
+    for place, folder in (("x", one), ("y", two), ("x again", one)):
+        results = tmp_path / place / "results"
+        assert harness(*words, "--dataset", str(folder), "--results", str(results)).code == 0
+        truths[place] = scores(tmp_path / place)
+    assert truths["x"] == truths["x again"] == scores(tmp_path)
+    assert truths["x"].keys() == truths["y"].keys()
+    assert truths["x"] != truths["y"]
+
+
+@pytest.mark.fault(
+    "files touched, and the whole folder copied, without a change of contents", "read again; everything is stored"
+)
+def test_files_that_only_look_new_are_the_same_images(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stamps, "SETTLED", 0)
+    folder = pictures(tmp_path / "x" / "pictures")
+    assert harness("run", "--dataset", str(folder), *TINY).code == 0
+    for image in folder.rglob("*.bmp"):
+        image.touch()
+    shutil.copytree(folder, tmp_path / "y" / "pictures")
+    for place in ("x", "y"):
+        said = harness("run", "--dataset", str(tmp_path / place / "pictures"), *TINY)
+        assert (said.code, said.err) == (0, "")
+
+
+@pytest.mark.fault("stored results from before contents were recorded", "they count as stored")
+def test_results_without_a_digest_count_as_stored(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    assert harness("run", "--dataset", str(folder), *TINY).code == 0
+    for file in (tmp_path / "results" / "runs").rglob("*.json"):
+        record = json.loads(file.read_text())
+        assert len(record["provenance"].pop("data_sha256")) == 64
+        file.write_text(json.dumps(record))
+    paint(folder / "c6" / "0.bmp", 9999)
+    said = harness("run", "--dataset", str(folder), *TINY)
+    assert (said.code, said.err) == (0, "")
+
+
+@pytest.mark.fault(
+    "a shipped dataset, one image of which changes at equal size after a run", "as with a user's own: exit 2"
+)
+def test_a_changed_image_of_a_shipped_dataset_is_noticed(small: Path, harness: Harness, tmp_path: Path) -> None:
+    describe(small, "cub", "CUB_200_2011", (1, 2, 4, 8))
+    lay_cub(tmp_path / "cub", each=4, write=paint)
+    words = ("run", "--dataset", "cub", "--data-root", str(tmp_path), *TINY)
+    assert harness(*words).code == 0
+    paint(tmp_path / "cub" / "images" / "011.Bird" / "Bird_1.jpg", 9999)
+    assert harness(*words).code == 2
+    shutil.rmtree(cache.home())  # nothing is remembered: the files are read
+    said = harness(*words)
+    assert said.code == 2
+    assert "cub: the stored results of this run are of other images" in said.err
+
+
+@pytest.mark.fault(
+    "a file that changes while trials run, after the image cache was built", "the trial fails in one line"
+)
+def test_files_that_change_between_trials_fail_the_trial(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real = pictures(tmp_path / "pictures"), local.execute
+
+    def meddle(jobs: Sequence[Job], listener: Any, **options: Any) -> None:
+        for number, job in enumerate(jobs):
+            if number == 1:
+                paint(folder / "c6" / "0.bmp", 9999)
+                shutil.rmtree(cache.home())
+            real([job], listener, **options)
+
+    monkeypatch.setattr(local, "execute", meddle)
+    said = harness("run", "--dataset", str(folder), *TINY)
+    assert said.code == 1
+    assert f"the files under {folder} are not those the run was planned with (contents " in said.err
+    assert len(records(tmp_path)) == 1
+
+
+# --- identical images ---
+
+
+@pytest.mark.fault(
+    "two test images of a user's own data that are identical, in two files", "refused in one line that names both"
+)
+def test_identical_test_images_of_ones_own_are_refused(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    shutil.copy(folder / "c5" / "0.bmp", folder / "c7" / "9.bmp")
+    said = harness("run", "--dataset", str(folder), *TINY)
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert f"pictures: c5/0.bmp and c7/9.bmp under {folder} are identical" in said.err
+    checked = harness("data", "check", str(folder))
+    assert checked.code == 1
+    assert "c5/0.bmp and c7/9.bmp" in checked.err
+    (tmp_path / "mine.toml").write_text('layout = "folder"\nfolder = "pictures"\ncopies = true\n')
+    assert harness("run", "--dataset", str(tmp_path / "mine.toml"), *TINY).code == 0
+    assert {record["provenance"]["copies"] for record in records(tmp_path)} == {1}
+
+
+@pytest.mark.fault("identical training images of a user's own data", "allowed: none is searched among test images")
+def test_identical_training_images_are_allowed(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    shutil.copy(folder / "c0" / "0.bmp", folder / "c0" / "9.bmp")
+    assert harness("run", "--dataset", str(folder), *TINY).code == 0
+
+
+@pytest.mark.fault("identical files that are no images, as pages that say 'not found'", "told as unreadable images")
+def test_identical_files_that_are_no_images_are_bad_images(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    for label in (5, 6):
+        (folder / f"c{label}" / "0.bmp").write_text("<html>404</html>")
+    said = harness("run", "--dataset", str(folder), *TINY)
+    assert said.code == 1
+    assert "c5/0.bmp cannot be read, one of 2" in said.err
+    assert harness("run", "--dataset", str(folder), *TINY, "--skip-bad-images").code == 0
+
+
+# --- metrics that are asked for later ---
+
+
+@pytest.mark.fault(
+    "a dataset's `recall_at` that asks for more K than is stored", "one line names them; nothing runs; --rerun measures"
+)
+def test_recalls_that_are_asked_for_later_are_named(harness: Harness, tmp_path: Path) -> None:
+    pictures(tmp_path / "pictures")
+    file, words = tmp_path / "mine.toml", ("run", "--dataset", str(tmp_path / "mine.toml"), *TINY)
+    for recall_at, line in (
+        ([1, 2], ""),
+        ([1, 2], ""),
+        ([1, 5, 10], "mine.toml: results are stored without R@5, R@10; --rerun measures them\n"),
+        ([1, 2, 500], ""),  # more than there are test images
+    ):
+        file.write_text(f'layout = "folder"\nfolder = "pictures"\nrecall_at = {recall_at}\n')
+        said = harness(*words)
+        assert said.code == 0
+        if records(tmp_path) and recall_at != [1, 2]:
+            assert said.err == line
+    file.write_text('layout = "folder"\nfolder = "pictures"\nrecall_at = [1, 5, 10]\n')
+    assert harness(*words, "--rerun").code == 0
+    said = harness(*words)
+    assert (said.code, said.err) == (0, "")
+    assert "R@10" in said.out
+
+
+@pytest.mark.fault(
+    "a stored grid or search that lacks the metric that now selects", "one line, exit 2, instead of choosing without it"
+)
+def test_stored_trials_without_the_metric_that_selects_are_not_chosen_from(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    pictures(tmp_path / "pictures", classes=16)
+    toml = 'layout = "folder"\nfolder = "pictures"\nrecall_at = {}\n'
+    (tmp_path / "mine.toml").write_text(toml.format([1]))
+    words = ("run", "--dataset", str(tmp_path / "mine.toml"), *TINY, "--trials", "1")
+    assert harness(*words).code == 0
+    (tmp_path / "mine.toml").write_text(toml.format([1, 2]))
+    protocol = small / "protocols" / "tiny.toml"
+    protocol.write_text(protocol.read_text().replace('select = "R@1"', 'select = "R@2"'))
+    said = harness(*words)
+    assert said.code == 2
+    assert said.err == "harness: mine.toml: trials are stored without R@2, which selects; use --rerun\n"

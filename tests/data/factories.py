@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from scipy.io import savemat
 from torchvision.transforms import v2
 
 from harness import config
-from harness.data import cache, listing
+from harness.data import cache, cache_building, listing
 from harness.data.listing import Listing
 from harness.spec import Dataset
 
@@ -172,6 +174,7 @@ cite = "tests"
 version = 1
 layout = "{layout}"
 folder = "{folder}"
+copies = true
 recall_at = {recall_at}
 protocol = "tiny"
 manual = "https://example.org/{layout}, unpack it"
@@ -201,6 +204,12 @@ def records(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted((tmp_path / "results").glob("runs/*/*/*.json"))]
 
 
+def scores(tmp_path: Path) -> dict[str, Any]:
+    """id -> metrics of the stored runs of the loss."""
+    found = [record for record in records(tmp_path) if record["trial"]["loss"] == "triplet"]
+    return {record["id"]: record["metrics"] for record in found}
+
+
 SIZES = ((40, 30), (30, 40), (23, 71), (71, 23), (16, 16), (9, 5), (50, 50), (16, 33))  # width, height
 
 
@@ -221,7 +230,7 @@ def key(aspect: str = "square", **other: Any) -> cache.Key:
 
 
 def made(cache_key: cache.Key, files: Listing) -> cache.Built:
-    list(cache.build(cache_key, files))
+    list(cache_building.build(cache_key, files))
     built = cache.open_built(cache_key)
     assert built is not None
     return built
@@ -238,10 +247,38 @@ def expected(file: Path, aspect: str, size: int = 16) -> np.ndarray:
 
 
 def left_over(home: Path) -> list[str]:
-    """What lies beside whole caches and locks."""
+    """What lies beside whole caches, locks and the digests of files."""
     names = []
     for path in home.iterdir():
         whole = (path / "about.json").exists() and path.suffix != ".part"
-        if path.suffix != ".lock" and not whole:
+        if path.suffix != ".lock" and path.name != "contents" and not whole:
             names.append(path.name)
     return names
+
+
+def paint(file: Path, seed: int) -> None:
+    """A BMP of noise: every one has the same size."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file, "BMP")
+
+
+def pictures(folder: Path, classes: int = 8, each: int = 4, seed: int = 0) -> Path:
+    """Class folders c0, c1, ... of BMPs."""
+    for label in range(classes):
+        for n in range(each):
+            paint(folder / f"c{label}" / f"{n}.bmp", 1000 * seed + each * label + n)
+    return folder
+
+
+def special_file(file: Path, kind: str) -> None:
+    match kind:
+        case "a pipe":
+            os.mkfifo(file)
+        case "a folder":
+            file.mkdir()
+        case "a socket":
+            os.chdir(file.parent)  # the path of a socket is short
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(file.name)
+        case "a device":
+            file.symlink_to("/dev/zero")

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from harness.data import cache, images
+from harness.data import cache, cache_building, images
 from harness.data.listing import Listing
 from harness.spec import UserError
 from tests.data.factories import ASPECTS, expected, key, left_over, made, noise, picture
@@ -48,8 +49,12 @@ def test_a_cache_is_three_files_whose_form_never_changes(things: Listing) -> Non
     made(key("kept"), things)
     folder = key("kept").folder
     assert sorted(file.name for file in folder.iterdir()) == ["about.json", "index.npz", "pixels"]
-    assert json.loads((folder / "about.json").read_text()) == {
-        "schema": 1,
+    about = json.loads((folder / "about.json").read_text())
+    rest = {name: value for name, value in about.items() if name != "sha256"}
+    assert about["sha256"] == sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    files = [sha256((things.folder / path).read_bytes()).digest() for path in things.paths if path != "003.png"]
+    assert rest == {
+        "schema": 2,
         "dataset": "things",
         "fingerprint": "f1",
         "resize": 16,
@@ -58,11 +63,18 @@ def test_a_cache_is_three_files_whose_form_never_changes(things: Listing) -> Non
         "train_classes": 4,
         "paths": list(things.paths),
         "bad": {"003.png": "the file is missing"},
+        "contents": sha256(b"".join([*files[:3], bytes(32), *files[3:]])).hexdigest(),
+        "copies": 0,
+        "index": sha256((folder / "index.npz").read_bytes()).hexdigest(),
     }
     heights = [16, 21, 49, 0, 16, 16, 16, 33]  # the short side is 16; 40 * 16 / 30 = 21.3 is rounded down
     widths = [21, 16, 16, 0, 16, 28, 16, 16]
     with np.load(folder / "index.npz") as index:
-        arrays = {name: (array.dtype.name, array.tolist()) for name, array in index.items()}
+        arrays = {name: (array.dtype.name, array.tolist()) for name, array in index.items() if name != "checksums"}
+        checksums = [row.tobytes() for row in index["checksums"]]
+    pixels = [expected(things.folder / path, "kept").tobytes() for path in things.paths if path != "003.png"]
+    sums = [sha256(content).digest() for content in pixels]
+    assert checksums == [*sums[:3], bytes(32), *sums[3:]]
     ends = np.cumsum([3 * height * width for height, width in zip(heights, widths, strict=True)]).tolist()
     assert arrays == {
         "offsets": ("int64", [0, *ends[:-1]]),
@@ -96,7 +108,7 @@ def test_a_disk_that_is_too_small_is_told_with_both_sizes_and_the_variable(
         r"things: the image cache needs 24\.0 MB, .*cache has 23\.0 MB free; .*HARNESS_CACHE.*harness data cache ls"
     )
     with pytest.raises(UserError, match=message):
-        list(cache.build(cache_key, things))
+        list(cache_building.build(cache_key, things))
     assert not decoded
     assert left_over(home) == []
     have(monkeypatch, needed)
@@ -106,14 +118,14 @@ def test_a_disk_that_is_too_small_is_told_with_both_sizes_and_the_variable(
 def test_the_stanford_products_are_told_to_need_24_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     products = Listing(tmp_path, tuple(map(str, range(120_053))), (), (), 0)
     cache_key = cache.Key("sop", "f1", 256, "square")
-    needed = cache.estimate(cache_key, products)
+    needed = cache_building.estimate(cache_key, products)
     assert needed == 120_053 * 256 * 256 * 3
     assert cache.gigabytes(needed) == "23.6 GB"
     have(monkeypatch, 20 * 10**9)
     with pytest.raises(UserError, match=r"sop: the image cache needs 23\.6 GB, .* has 20\.0 GB free"):
-        cache.check_disk(cache_key, needed)
+        cache_building.check_disk(cache_key, needed)
     have(monkeypatch, 24 * 10**9)
-    cache.check_disk(cache_key, needed)
+    cache_building.check_disk(cache_key, needed)
 
 
 def test_a_few_heads_tell_how_much_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +134,8 @@ def test_a_few_heads_tell_how_much_is_needed(tmp_path: Path, monkeypatch: pytest
     opened: list[Path] = []
     size = images.size
     monkeypatch.setattr(images, "size", lambda file: opened.append(file) or size(file))
-    needed = cache.estimate(key("kept"), many)
-    assert 1 <= len(opened) <= 2 * cache.SAMPLE
+    needed = cache_building.estimate(key("kept"), many)
+    assert 1 <= len(opened) <= 2 * cache_building.SAMPLE
     assert needed == pytest.approx(len(made(key("kept"), many).pixels), rel=0.1)
 
 
@@ -134,7 +146,7 @@ def test_what_killed_builds_of_other_datasets_left_makes_room_but_a_running_buil
     for part in (dead, alive):
         part.mkdir(parents=True)
     with FileLock(home / "busy-f0-16x16.lock"):
-        cache.check_disk(key(), 1)
+        cache_building.check_disk(key(), 1)
     assert not dead.exists()
     assert alive.exists()
 

@@ -1,6 +1,7 @@
 """A dataset's images for a trial: from the cache of this node, of the files the trial was planned with."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness import config, plan
-from harness.data import folds, listing, loading
+from harness.data import folds, listing, loading, stamps
+from harness.data.cache import Step
 from harness.data.listing import Listing
 from harness.spec import Dataset, Experiment, Trial, UserError, finish
 from tests.data.factories import ASPECTS, expected, lay_cub, unasserted
@@ -43,12 +45,17 @@ def test_a_cache_needs_the_original_files_no_more(things: Listing, aspect: str) 
     assert whole.paths == again.paths == tuple(f"class {n // 2}/{n:03}.png" for n in range(8))
 
 
-def test_progress_is_reported_while_images_are_decoded_and_not_again(things: Listing) -> None:
+def test_progress_is_reported_while_images_are_decoded_and_not_again(
+    things: Listing, decoded: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stamps, "SETTLED", 0)  # the first to open a cache verifies it
     dataset = own(things.folder.parent)
-    reports: list[tuple[int, int]] = []
-    for _ in range(2):
-        finish(loading.load(dataset, trial(dataset, "square")), reports.append)
-    assert [counts for counts in reports if counts[0]] == [(8, 8)]
+    reports: list[list[Step]] = [[], []]
+    for number in range(2):
+        finish(loading.load(dataset, trial(dataset, "square")), reports[number].append)
+    assert set(reports[0]) == {(0, 8, ""), (8, 8, "")}
+    assert reports[1] == []
+    assert set(decoded.values()) == {1}
 
 
 def test_embedded_images_are_decoded_once_per_process_however_many_trials_load_them(small: Path) -> None:

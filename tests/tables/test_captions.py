@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from harness.analysis.budget import HOURS
 from harness.spec.recipes import HARTIGAN, LLOYD, SKLEARN
 from harness.tables.build import build
@@ -195,3 +197,12 @@ def test_values_in_footnotes_are_written_as_set_reads_them() -> None:
 def test_a_single_search_trial_is_one() -> None:
     trial = loss_row("group", "Group Loss", 0.4, fold="val0")
     assert "Budget per loss: 1 random-search trial, 1 final run, " in build([trial, USUAL[1]])[0].caption
+
+
+@pytest.mark.parametrize("name", ["list.csv", "mine.toml", "photos"])
+def test_a_record_of_a_list_from_before_fingerprints_covered_the_split_is_footnoted(name: str) -> None:
+    old = loss_row("triplet", "Triplet", 0.6, dataset=name)
+    new = replace(old, provenance={"data_sha256": "a" * 64})
+    note = "Recorded before fingerprints covered the split of a list: which classes trained is not known."
+    assert (note in build([old])[0].rows[0].notes) == (name != "photos")
+    assert note not in build([new])[0].rows[0].notes
