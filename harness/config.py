@@ -26,6 +26,7 @@ from harness.spec import (
     Tuned,
     UserError,
     allowed_metrics,
+    first_line,
     has_controls,
     known_metric,
     schema,
@@ -275,7 +276,7 @@ def loss(name: str) -> LossSpec:
     except Exception as error:
         if name not in losses.plugins():  # a shipped loss must not fail; a plug-in may raise anything
             raise
-        raise UserError(f"the loss {name} of an installed package: {type(error).__name__}: {error}") from None
+        raise UserError(f"the loss {name} of an installed package: {first_line(error)}") from None
 
 
 def _own_loss(text: str) -> LossSpec:
@@ -291,8 +292,10 @@ def _own_loss(text: str) -> LossSpec:
         described = _describe(name, losses.get(name, source))
     except (losses.LossError, UserError) as error:
         raise UserError(f"--losses {text}: {error}") from None
-    except (Exception, SystemExit) as error:  # whatever the user's file raises
-        raise UserError(f"--losses {text}: {type(error).__name__}: {error}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's file raises
+        raise UserError(f"--losses {text}: {first_line(error)}") from None
     return replace(described, version=short_hash(source), source=source)
 
 

@@ -102,14 +102,11 @@ def get(name: str, source: str = "") -> "type[Loss]":
 
     With the source of a user's own file, `name` is <file>.<class> and the file is run as it is.
     """
-    if source:
-        return _from_source(name, source)
-    if name.startswith("pml:"):
-        from losses.pml import bridge
+    if source or name.startswith("pml:") or name in plugins():
+        from losses.torch_state import kept
 
-        return bridge(name.removeprefix("pml:"))
-    if name in plugins():
-        return _plugin(name)
+        with kept():  # importing it may change torch's settings for everybody
+            return _from_elsewhere(name, source)
     if name not in names():
         raise LossError(f"no loss named {name!r}; known: {', '.join(names())}")
     class_name = facts(name).class_name  # an incomplete loss fails here, not when its results are tabulated
@@ -134,6 +131,16 @@ def _definition(name: str) -> ast.ClassDef:
         defined = ", ".join(node.name for node in classes)
         raise LossError(f"losses/{name}.py defines {len(classes)} losses ({defined}); a file may define one")
     return classes[0]
+
+
+def _from_elsewhere(name: str, source: str) -> "type[Loss]":
+    if source:
+        return _from_source(name, source)
+    if name.startswith("pml:"):
+        from losses.pml import bridge
+
+        return bridge(name.removeprefix("pml:"))
+    return _plugin(name)
 
 
 def _plugin(name: str) -> "type[Loss]":

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from losses import Family
+from losses import Family, torch_state
 from losses.base import Loss, unit
 
 CLASSES, DIM = 6, 5
@@ -253,6 +253,15 @@ def tensors(out: Any) -> Iterator[Tensor]:
             yield from tensors(item)
 
 
+def leaves_torch_as_it_is(loss: type[Loss]) -> None:
+    with torch_state.kept():
+        before = torch_state.current()
+        value_and_gradient(make(loss), *usual())
+        after = torch_state.current()
+    for name, value in after.items():
+        assert value == before[name], f"it changes torch's {name} from {before[name]} to {value}, for all that follows"
+
+
 CHECKS: Mapping[str, Callable[[type[Loss]], None]] = {
     "says what it is": says_what_it_is,
     "is finite with anything search may draw": searches_where_it_may,
@@ -265,6 +274,7 @@ CHECKS: Mapping[str, Callable[[type[Loss]], None]] = {
     "does not depend on the order of the batch": does_not_depend_on_the_order,
     "agrees in float32 and float64": agrees_in_float32_and_float64,
     "survives copying, pickling and its state dict": survives_copying_pickling_and_its_state_dict,
+    "leaves torch's settings as they are": leaves_torch_as_it_is,
     "brings a class together": brings_a_class_together,
     "stays small with 11,318 classes": stays_small_with_many_classes,
 }

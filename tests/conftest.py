@@ -89,7 +89,9 @@ def cluster() -> Iterator["RayCluster"]:
     """A head with 8 logical CPUs and 2 logical GPUs on this machine, shared by all tests that need Ray."""
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 2, "include_dashboard": True})
+    # a port of None: any that is free, where another Ray has a dashboard too
+    head = {"num_cpus": 8, "num_gpus": 2, "include_dashboard": True, "dashboard_port": None}
+    started = Cluster(initialize_head=True, head_node_args=head)
     yield started
     started.shutdown()
 

@@ -6,6 +6,7 @@ import typer
 
 from harness import config
 from harness.cli.app import INPUTS, app
+from harness.spec import first_line
 
 
 @app.command("check-loss", epilog="Example: harness check-loss ./mine.py:MyLoss", rich_help_panel=INPUTS)
@@ -16,23 +17,22 @@ def check_loss(
 ) -> None:
     """Check that a loss keeps the contract of all losses. The exit code is 1 if a check fails."""
     spec = config.loss(name)
-    import torch
-
     import losses
+    from losses import torch_state
     from losses.contract import CHECKS
 
-    torch.set_num_threads(1)  # tiny tensors
     loss = losses.get(spec.name, spec.source)
     failed = 0
     for promise, check in CHECKS.items():
         try:
-            check(loss)
+            with torch_state.usual(threads=1):  # tiny tensors
+                check(loss)
             print(f"ok      {promise}", flush=True)
-        except (Exception, SystemExit) as error:  # any exception is a broken promise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # any exception is a broken promise
             failed += 1
-            message = " ".join(str(error).split()) or type(error).__name__
-            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            print(f"FAILED  {promise}: {kind}{message[:200]}", flush=True)
+            print(f"FAILED  {promise}: {first_line(error).removeprefix('AssertionError: ')[:200]}", flush=True)
     if failed:
         print(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)

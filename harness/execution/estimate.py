@@ -21,6 +21,7 @@ from harness.training.loop import fit
 from harness.training.measuring import batches, embed
 from harness.training.pretraining import pretraining_key
 from harness.training.setup import main_stage, parameters, set_up
+from losses import torch_state
 
 
 def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
@@ -96,7 +97,11 @@ class Cost:
 
 def probe(job: Job) -> Cost:
     """Time a few batches of a trial, on noise: loading costs next to nothing, and there may be no cache yet."""
-    torch.set_num_threads(job.threads)
+    with torch_state.usual(job.threads):
+        return timed(job)
+
+
+def timed(job: Job) -> Cost:
     images, fold = noise(job.trial, job.dataset)
     setup, loss = set_up(job, images, fold)
     training = 0.0

@@ -40,7 +40,7 @@ from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_worker import Events, TrialWorker, training_events
 from harness.files import check_room, writing
-from harness.spec import Job, Listener, Scheduler, UserError
+from harness.spec import BASELINE, Job, Listener, Scheduler, UserError
 from harness.storage import Storage
 
 RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
@@ -130,10 +130,12 @@ class Cluster:
         # A subclass carries what its trials need: Tune's own wrappers would hide its name in the dashboard. Tune
         # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
         by_name = {job.trial.name: job for job in jobs}
+        ours = {BASELINE, *losses.shipped()}
         needs = {
             "jobs": ray.put(by_name),
             "events_of": staticmethod(self.events),
             "resources": resources,
+            "alone": frozenset(name for name, job in by_name.items() if job.trial.loss not in ours),
         }
         worker = type("TrialWorker", (TrialWorker,), needs)
         folder = f"tune/{uuid.uuid4().hex[:8]}"

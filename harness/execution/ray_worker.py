@@ -24,16 +24,34 @@ def training_events(job: Job) -> Iterator[Event]:
     return training.events(job)
 
 
+class OwnProcess(tune.PlacementGroupFactory):
+    """The resources of a trial that shares its process with no other one. Tune gives a worker to another trial only if
+    their requests are equal, and this one is equal to no other trial's."""
+
+    def __init__(self, bundles: list[dict[str, float]], trial: str) -> None:
+        super().__init__(bundles)
+        self.trial = trial
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnProcess) and self.trial == other.trial
+
+    def __hash__(self) -> int:
+        return hash(self.trial)
+
+
 class TrialWorker(tune.Trainable):
     """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
 
     jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
     events_of: ClassVar[Events]
     resources: ClassVar[dict[str, float]]
+    alone: ClassVar[frozenset[str]]  # trials, by name, whose loss may do to its process what cannot be undone
 
     @classmethod
     def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([{kind: amount for kind, amount in cls.resources.items() if amount}])
+        bundles = [{kind: amount for kind, amount in cls.resources.items() if amount}]
+        trial = config["trial"]
+        return OwnProcess(bundles, trial) if trial in cls.alone else tune.PlacementGroupFactory(bundles)
 
     def setup(self, config: dict) -> None:
         self.known: Mapping[str, Job] = ray.get(self.jobs)

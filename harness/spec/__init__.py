@@ -1,6 +1,6 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, disk_error, unknown
+from harness.spec.errors import UserError, disk_error, first_line, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
@@ -64,6 +64,7 @@ __all__ = [
     "disk_error",
     "ensemble_id",
     "finish",
+    "first_line",
     "has_controls",
     "has_curves",
     "known_metric",

@@ -36,9 +36,22 @@ def nearest(name: str, known: Sequence[str]) -> list[str]:
     return [word for word in known if plain[word] in close]
 
 
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says. A user's own error may fail to say anything."""
+    try:
+        words = str(error)
+    except BaseException as failure:
+        words = f"(its text raises {type(failure).__name__})"
+    return f"{type(error).__name__}: {words}".splitlines()[0]
+
+
 def disk_error(error: BaseException) -> str:
-    """What an error, or the one it was raised from, says of the disk: that it is full or read-only; else nothing."""
-    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        return os.strerror(error.errno)
-    cause = error.__cause__ or error.__context__
-    return disk_error(cause) if cause is not None else ""
+    """What an error, or one it was raised from, says of the disk: that it is full or read-only; else nothing."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:  # an error may be its own cause
+        if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
+            return os.strerror(cause.errno)
+        seen.add(id(cause))
+        cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
+    return ""

@@ -3,7 +3,8 @@
 import math
 import time
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import safetensors.torch
@@ -23,7 +24,9 @@ from harness.spec import (
     Metrics,
     Progress,
     Result,
+    Trial,
     disk_error,
+    first_line,
     has_curves,
     redacted,
 )
@@ -36,6 +39,7 @@ from harness.training.measuring import embed_images, score, validation
 from harness.training.optimizers import parameter_groups
 from harness.training.pretraining import pretrain
 from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
+from losses import torch_state
 from losses.base import Loss
 
 UNTRAINED = "Untrained network"
@@ -56,10 +60,16 @@ class Trained:
 def run(job: Job) -> Generator[Progress, None, Result]:
     """Train and evaluate one trial, from its checkpoint if it has one.
 
-    Sets the process's torch threads, torch's global generator and, on a CPU, how memory is freed.
+    torch's global settings are the usual ones, whatever an earlier trial has made of them, and what they were before
+    when the trial ends. Its global generator, and how memory is freed on a CPU, stay set.
     """
+    with torch_state.usual(job.threads):
+        result = yield from train_and_evaluate(job)
+    return Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
+
+
+def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     trial, storage = job.trial, Storage(job.storage)
-    torch.set_num_threads(job.threads)
     if device_of(job).type == "cpu":
         allocator.keep_freed()
     images, preparing = yield from prepare(job)
@@ -98,19 +108,37 @@ def conventions(setup: TrialSetup, embeddings: Tensor, metrics: Metrics) -> dict
     return stated
 
 
-def events(job: Job) -> Iterator[Event]:
-    """Everything that happens to a trial: its Progress, then its Result or the Failure it ended in."""
-    try:
-        result = yield from run(job)
-        yield Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
-    except (Exception, SystemExit) as error:  # a user's own loss may raise anything
-        message = redacted(f"{type(error).__name__}: {error}".splitlines()[0])
-        if isinstance(error, torch.cuda.OutOfMemoryError):
-            message += (
-                "; give each trial more of the GPU (--gpus-per-trial), use a smaller batch "
-                "(--set classes_per_batch=...) or half precision (--set precision=amp)"
-            )
-        yield Failure(job.trial, message, redacted(traceback.format_exc()), disk_error=disk_error(error))
+def events(job: Job, interrupted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    """Everything that happens to a trial: its Progress, then its Result or the Failure it ended in.
+
+    A user's own loss may raise anything, KeyboardInterrupt included. `interrupted` tells whether it was the user who
+    raised that, with Ctrl-C: it then ends the run, not the trial alone.
+    """
+    with closing(run(job)) as steps:
+        while True:
+            event: Event
+            try:
+                event = next(steps)
+            except StopIteration as end:
+                event = end.value
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and interrupted():
+                    raise
+                event = failure(job.trial, error)
+            yield event
+            if not isinstance(event, Progress):
+                return
+
+
+def failure(trial: Trial, error: BaseException) -> Failure:
+    """The record of a trial that ended in this error, which is being handled."""
+    message = redacted(first_line(error))
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        message += (
+            "; give each trial more of the GPU (--gpus-per-trial), use a smaller batch "
+            "(--set classes_per_batch=...) or half precision (--set precision=amp)"
+        )
+    return Failure(trial, message, redacted(traceback.format_exc()), disk_error=disk_error(error))
 
 
 def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generator[Progress, None, Trained]:

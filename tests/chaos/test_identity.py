@@ -1,13 +1,21 @@
 """A result is what its id says: what an id does not cover is stated, and no trial changes the next one."""
 
+import json
 import shlex
+import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
+from harness import config
+from losses import torch_state
 from tests.conftest import Harness
 from tests.data.factories import records
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster as RayCluster
 
 TRIPLET = ("run", "--losses", "triplet", "--dataset", "blobs")
 
@@ -47,3 +55,186 @@ def test_a_row_that_mixes_thread_counts_is_footnoted(small: Path, harness: Harne
     table = harness("tables").out
     assert "Run under other conditions: threads = 1 (1 run), 2 (1 run)." in table
     assert "| Triplet[" in table
+
+
+# --- what a loss does to its process ---
+
+OWN = """
+import torch
+from losses.base import Loss
+{at_import}
+class Mine(Loss):
+    title, cite = "Mine", "me"
+
+    def forward(self, embeddings, labels):
+        {in_forward}
+        return (embeddings - embeddings.mean(0)).square().mean()
+"""
+HOSTILE = {
+    "default dtype": "torch.set_default_dtype(torch.float64)",
+    "half of it": "torch.set_default_dtype(torch.bfloat16)",
+    "default device": "torch.set_default_device('meta')",
+    "deterministic mode": "torch.use_deterministic_algorithms(True)",
+    "anomaly mode": "torch.autograd.set_detect_anomaly(True)",
+    "matmul precision": "torch.set_float32_matmul_precision('medium')",
+    "precision of one backend": "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
+    "mkldnn": "torch.backends.mkldnn.enabled = False",
+    "threads": "torch.set_num_threads(4)",
+    "autocast": "torch.set_autocast_enabled('cpu', True)",
+    "grad mode": "torch.set_grad_enabled(False)",
+}
+
+
+def own(folder: Path, at_import: str = "", in_forward: str = "pass") -> str:
+    """A user's own loss that brings images together, and does this on the way."""
+    (folder / "mine.py").write_text(OWN.format(at_import=at_import, in_forward=in_forward))
+    return f"{folder}/mine.py:Mine"
+
+
+def numbers(folder: Path, *without: str) -> dict[str, object]:
+    """What was measured, by the trials' ids."""
+    kept = [record for record in records(folder) if record["trial"]["loss"] not in without]
+    return {record["id"]: (record["metrics"], [row["loss"] for row in record["curve"]]) for record in kept}
+
+
+@pytest.mark.fault(
+    "an own loss changes a global setting of torch, when it is imported or in training; a trial in its process follows",
+    "the following trials and the baselines have the numbers that they have alone; torch is as it was afterwards",
+)
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_what_a_loss_sets_in_torch_ends_with_its_trial(
+    small: Path, harness: Harness, tmp_path: Path, hostile: str
+) -> None:
+    alone = tmp_path / "alone"
+    assert harness(*TRIPLET, "--results", str(alone / "results")).code == 0
+    before = torch_state.current()
+    for kind in ("at_import", "in_forward"):
+        loss = own(tmp_path, **{kind: HOSTILE[hostile]})
+        both = tmp_path / kind
+        said = harness("run", "--losses", f"{loss},triplet", "--dataset", "blobs", "--results", str(both / "results"))
+        assert said.code in (0, 1), said.err  # the hostile one may fail
+        assert numbers(both, "mine.Mine") == numbers(alone)
+        assert torch_state.current() == before
+        if kind == "in_forward":
+            assert "FAILED  leaves torch's settings as they are" in harness("check-loss", loss).out
+
+
+@pytest.mark.fault(
+    "torch has other settings before a run, as in a notebook",
+    "the same numbers; the settings are there afterwards",
+)
+def test_what_the_callers_process_has_set_does_not_count(small: Path, harness: Harness, tmp_path: Path) -> None:
+    assert harness(*TRIPLET, "--results", str(tmp_path / "alone" / "results")).code == 0
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert harness(*TRIPLET).code == 0
+        assert torch.get_default_dtype() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert numbers(tmp_path) == numbers(tmp_path / "alone")
+
+
+RAISED = {
+    "raise KeyboardInterrupt": "KeyboardInterrupt: ",
+    "raise GeneratorExit": "GeneratorExit: ",
+    "raise BaseException('the end')": "BaseException: the end",
+    "raise StopIteration": "RuntimeError: generator raised StopIteration",
+    "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()": "Mute: (its text raises ZeroDivisionError)",
+    "error = ValueError('itself'); error.__cause__ = error; raise error": "ValueError: itself",
+    "raise ValueError": "ValueError: ",
+}
+
+
+@pytest.mark.fault(
+    "an own loss raises KeyboardInterrupt, GeneratorExit, BaseException, an error that cannot say what it is, or that "
+    "is its own cause",
+    "recorded as the failure of that trial, with its kind and traceback; the others run",
+)
+@pytest.mark.parametrize("statement", RAISED)
+def test_whatever_a_loss_raises_is_the_failure_of_its_trial(
+    small: Path, harness: Harness, tmp_path: Path, statement: str
+) -> None:
+    loss = own(tmp_path, in_forward=statement)
+    said = harness("run", "--losses", f"{loss},triplet", "--dataset", "blobs")
+    assert said.code == 1
+    assert "| Triplet" in said.out
+    (file,) = (tmp_path / "results" / "failures").rglob("*.json")
+    failure = json.loads(file.read_text())
+    assert failure["error"] == RAISED[statement]
+    assert 'mine.py", line 9, in forward' in failure["traceback"]
+
+
+@pytest.mark.fault(
+    "the file of an own loss raises an error that cannot say what it is, or leaves the program",
+    "one line, exit 2",
+)
+@pytest.mark.parametrize("statement", ["raise GeneratorExit", "raise SystemExit(3)", *list(RAISED)[4:5]])
+def test_whatever_a_loss_raises_when_it_is_imported_is_one_line(
+    small: Path, harness: Harness, tmp_path: Path, statement: str
+) -> None:
+    said = harness("run", "--losses", own(tmp_path, at_import=statement), "--dataset", "blobs")
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.fault(
+    "Ctrl-C while an own loss trains with the local executor",
+    "the run ends, as always, and nothing is recorded as a failure",
+)
+def test_a_real_ctrl_c_ends_the_run(small: Path, harness: Harness, tmp_path: Path) -> None:
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        loss = own(tmp_path, at_import="import os, signal", in_forward="os.kill(os.getpid(), signal.SIGINT)")
+        said = harness("run", "--losses", f"{loss},triplet", "--dataset", "blobs")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert said.code == 130
+    assert not list((tmp_path / "results" / "failures").rglob("*.json"))
+    assert "triplet" not in {record["trial"]["loss"] for record in records(tmp_path)}
+
+
+MONKEYPATCH = "torch.nn.functional.normalize = lambda x, *_, **__: x"  # every shipped loss and the evaluation use it
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "under Ray, an own loss replaces torch.nn.functional.normalize; other trials follow",
+    "each of its trials has a process of its own; the others share workers and have the numbers that they have alone",
+)
+def test_under_ray_an_own_loss_has_a_process_of_its_own(cluster: "RayCluster", tmp_path: Path) -> None:
+    from tests.execution.ray_runs import Record, connected, experiment, jobs_of, same, serially
+
+    shipped = jobs_of(experiment("triplet", "softmax"), tmp_path / "ray")
+    hostile = jobs_of(experiment(config.loss(own(tmp_path, in_forward=MONKEYPATCH)), seeds=2), tmp_path / "ray")
+    record = Record()
+    with connected(cluster, tmp_path / "ray", gpus_per_trial=2.0) as running:  # one trial at a time
+        running.execute([hostile[0], shipped[0], hostile[1], shipped[1]], record)
+    results = record.results
+    assert len(results) == 4
+    processes = [results[job.trial.id].provenance["pid"] for job in (*shipped, *hostile)]
+    assert processes[0] == processes[1]
+    assert len(set(processes)) == 3
+    ours = {job.trial.id: results[job.trial.id] for job in shipped}
+    assert same(ours, serially(shipped, tmp_path / "serial"))
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "under Ray, an own loss raises KeyboardInterrupt, GeneratorExit, or an error that cannot say what it is",
+    "recorded at once with its kind, not as the death of a worker after restarts",
+)
+def test_under_ray_whatever_a_loss_raises_is_the_failure_of_its_trial(cluster: "RayCluster", tmp_path: Path) -> None:
+    from tests.execution.ray_runs import Record, connected, experiment, jobs_of
+
+    statements = [*list(RAISED)[:3], list(RAISED)[4]]
+    jobs = []
+    for number, statement in enumerate(statements):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        jobs += jobs_of(experiment(config.loss(own(folder, in_forward=statement))), tmp_path / "ray")
+    record = Record()
+    with connected(cluster, tmp_path / "ray", gpus_per_trial=0.5) as running:
+        running.execute(jobs, record)
+    assert {failure.error for failure in record.failures} == {RAISED[statement] for statement in statements}
+    assert all("in forward" in failure.traceback for failure in record.failures)

@@ -40,8 +40,9 @@ def experiment(*losses: str | LossSpec, **changes: Any) -> Experiment:
 
 
 def jobs_of(experiment: Experiment, storage: Path) -> list[Job]:
-    source = experiment.losses[0].source if experiment.losses else ""
-    return [Job(trial, experiment.dataset, str(storage), source=source) for trial in plan.final(experiment, {})]
+    sources = {loss.name: loss.source for loss in experiment.losses}
+    trials = plan.final(experiment, {})
+    return [Job(trial, experiment.dataset, str(storage), source=sources[trial.loss]) for trial in trials]
 
 
 class Record:
