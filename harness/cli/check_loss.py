@@ -6,6 +6,7 @@ import typer
 
 from harness import config
 from harness.cli.app import INPUTS, app
+from harness.cli.output import say
 
 
 @app.command("check-loss", epilog="Example: harness check-loss ./mine.py:MyLoss", rich_help_panel=INPUTS)
@@ -27,13 +28,13 @@ def check_loss(
     for promise, check in CHECKS.items():
         try:
             check(loss)
-            print(f"ok      {promise}", flush=True)
+            say(f"ok      {promise}")
         except (Exception, SystemExit) as error:  # any exception is a broken promise
             failed += 1
             message = " ".join(str(error).split()) or type(error).__name__
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            print(f"FAILED  {promise}: {kind}{message[:200]}", flush=True)
+            say(f"FAILED  {promise}: {kind}{message[:200]}")
     if failed:
-        print(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
+        say(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)
-    print(f"{spec.name} keeps all {len(CHECKS)} promises")
+    say(f"{spec.name} keeps all {len(CHECKS)} promises")
