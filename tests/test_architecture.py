@@ -121,6 +121,15 @@ def test_a_packages_init_is_a_docstring(file: Path) -> None:
     assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("file", files(ROOT / "cli"), ids=lambda file: file.name)
+def test_commands_print_through_one_function(file: Path) -> None:
+    """`say` lets no control character through to a terminal."""
+    if file.name == "output.py":
+        return
+    calls = [node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert "print" not in {call.id for call in calls if isinstance(call, ast.Name)}, "use harness.cli.output.say"
+
+
 def test_the_test_itself_sees_imports_inside_functions(tmp_path: Path) -> None:
     file = tmp_path / "sample.py"
     file.write_text("def f():\n    from harness.execution import run\n    import harness.cli.app\n")

@@ -1,6 +1,5 @@
 """The application that commands register with, and the options and helpers that several of them share."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ import typer
 
 from harness.cli import completion
 from harness.cli.help import Application
+from harness.cli.output import say
 from harness.spec import Result, UserError
 from harness.store import Store
 
@@ -118,6 +118,6 @@ def exit_on_problems(problems: Iterable[str]) -> None:
     """Print the problems; exit with code 1 if there are any."""
     problems = list(problems)
     for problem in problems:
-        print(f"harness: {problem}", file=sys.stderr)
+        say(f"harness: {problem}", error=True)
     if problems:
         raise typer.Exit(1)

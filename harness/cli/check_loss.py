@@ -6,6 +6,7 @@ import typer
 
 from harness import config
 from harness.cli.app import INPUTS, app
+from harness.cli.output import say
 from harness.spec import first_line
 
 
@@ -27,13 +28,13 @@ def check_loss(
         try:
             with torch_state.usual(threads=1):  # tiny tensors
                 check(loss)
-            print(f"ok      {promise}", flush=True)
+            say(f"ok      {promise}")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any exception is a broken promise
             failed += 1
-            print(f"FAILED  {promise}: {first_line(error).removeprefix('AssertionError: ')[:200]}", flush=True)
+            say(f"FAILED  {promise}: {first_line(error).removeprefix('AssertionError: ')[:200]}")
     if failed:
-        print(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
+        say(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)
-    print(f"{spec.name} keeps all {len(CHECKS)} promises")
+    say(f"{spec.name} keeps all {len(CHECKS)} promises")

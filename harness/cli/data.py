@@ -10,6 +10,7 @@ import typer
 from harness import config
 from harness.cli.app import DATA_ROOT, INPUTS, DataRootOption, app, exit_on_problems
 from harness.cli.help import Application
+from harness.cli.output import say
 from harness.spec import Dataset, UserError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         from harness.data.loading import embedded
 
         embedded(dataset)
-        print(f"{dataset.name}: ships with the package; its checksum and counts are right")
+        say(f"{dataset.name}: ships with the package; its checksum and counts are right")
         return
     files = listing.survey(dataset, data_root)
     with bar(f"opening {dataset.name}", len(files.paths)) as show:
@@ -60,7 +61,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
     digests = contents.read(dataset.name, files)
     print_counts(dataset, files, contents.sha256(digests))
     if not bad:
-        print("every image can be read")
+        say("every image can be read")
     advice = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "replace the files"
     problems = [f"{files.folder / path}: {reason}" for path, reason in bad.items()]
     if bad:
@@ -80,9 +81,9 @@ def print_counts(dataset: Dataset, files: "Listing", contents: str) -> None:
 
     counts = files.counts()
     queries = f", {counts['query_images']} of them queries" if counts["query_images"] else ""
-    print(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}, contents {contents[:12]}")
-    print(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
-    print(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
+    say(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}, contents {contents[:12]}")
+    say(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
+    say(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
 
 
 @data.command(epilog="Example: harness data download cub --data-root ~/datasets")
@@ -96,10 +97,10 @@ def download(
 
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
-        print(f"{dataset.name}: ships with the package; nothing to download")
+        say(f"{dataset.name}: ships with the package; nothing to download")
         return
     if listing.exists(dataset, data_root):
-        print(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
+        say(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
     if not dataset.archives or dataset.is_own:
         raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
@@ -107,7 +108,7 @@ def download(
         data_root.mkdir(parents=True, exist_ok=True)
     fetch_archives(dataset, data_root)
     folder = listing.read(dataset, data_root).folder
-    print(f"{dataset.name}: downloaded to {folder}; check every image with: harness data check {name}")
+    say(f"{dataset.name}: downloaded to {folder}; check every image with: harness data check {name}")
 
 
 def fetch_archives(dataset: Dataset, data_root: Path) -> None:
@@ -134,8 +135,8 @@ def cache_ls() -> None:
     rows = [
         [summary.name, summary.images, summary.bad, cache.gigabytes(summary.bytes)] for summary in cache.summaries()
     ]
-    print(tabulate(rows, headers=["cache", "images", "unreadable", "size"], disable_numparse=True))
-    print(f"in {cache.home()}")
+    say(tabulate(rows, headers=["cache", "images", "unreadable", "size"], disable_numparse=True))
+    say(f"in {cache.home()}")
 
 
 @cache.command("rm", epilog="Example: harness data cache rm cub")
@@ -148,4 +149,4 @@ def cache_rm(
     from harness.data import cache
 
     for summary in cache.remove(names):
-        print(f"removed {summary.name}, {cache.gigabytes(summary.bytes)}")
+        say(f"removed {summary.name}, {cache.gigabytes(summary.bytes)}")

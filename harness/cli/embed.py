@@ -10,6 +10,7 @@ import typer
 
 from harness import config
 from harness.cli.app import RESULTS, STORED, IdArgument, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.cli.output import say
 from harness.files import write_whole, writing
 from harness.spec import UserError
 from harness.store import Store
@@ -39,7 +40,7 @@ def embed(
     embedded = dataset is not None and dataset.layout == "embedded"
     embeddings = inference.embed_files(result, images, storage_of(storage, store), embedded=embedded)
     if out is None:
-        print(as_csv(images, embeddings), end="")
+        say(as_csv(images, embeddings), end="")
         return
     with writing(out):
         write_whole(out, as_npy(embeddings) if out.suffix == ".npy" else as_csv(images, embeddings).encode())

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, read_result, storage_of
+from harness.cli.output import say
 from harness.spec import Result, metric_order, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
@@ -39,8 +40,8 @@ def evaluate_again(
             store.put(measured, replace=True)
         names = sorted(measured.metrics, key=metric_order)
         metrics = "  ".join(f"{name} {100 * measured.metrics[name]:.2f}" for name in names)
-        print(f"{measured.id}  {run.trial.name}  {metrics}")
-        print(f"NMI: {measured.conventions['NMI']}")
+        say(f"{measured.id}  {run.trial.name}  {metrics}")
+        say(f"NMI: {measured.conventions['NMI']}")
 
 
 def measured_by(recipe: str, run: Result, store: Store) -> Result | None:

@@ -1,6 +1,5 @@
 """`harness figures`: the paper's figures, drawn from stored results."""
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.data import bar
+from harness.cli.output import say
 from harness.figures.groups import groups
 from harness.figures.registry import FIGURES, FORMATS, Sources, draw
 from harness.spec import UserError, unknown
@@ -84,15 +84,15 @@ def figures(
             for group in parts:
                 try:
                     for drawing in draw(name, group, sources, out or results / "figures", formats):
-                        print(*drawing.files, sep="\n", flush=True)
+                        say("\n".join(map(str, drawing.files)))
                         drawn += 1
                 except UserError as error:
                     missing.setdefault(name, []).append(error)
             if drawn or not names:
                 for reason in missing.pop(name, ()):
-                    print(f"skipped {name}: {reason}", file=sys.stderr)
+                    say(f"skipped {name}: {reason}", error=True)
     for errors in missing.values():  # figures that were named
-        print(f"harness: {errors[0]}", file=sys.stderr)
+        say(f"harness: {errors[0]}", error=True)
     exit_on_problems(problems)
     if missing:
         raise typer.Exit(2)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from harness.cli.mistakes import surplus
+from harness.cli.output import say
 from harness.spec import unknown
 
 # -h everywhere; wider than click's 80 columns where the terminal is
@@ -51,7 +52,7 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            print(ctx.get_help())
+            say(ctx.get_help())
             raise typer.Exit
         return super().parse_args(ctx, args)
 

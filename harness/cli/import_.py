@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, STORED, ResultsOption, app, exit_on_problems
+from harness.cli.output import say
 from harness.store import Store, open_existing
 
 
@@ -23,5 +24,5 @@ def import_(
     new = sum(ours.put(result) for result in theirs)
     for experiment in experiments:
         ours.put_experiment(experiment)
-    print(f"{new} imported, {len(theirs) - new} already here")
+    say(f"{new} imported, {len(theirs) - new} already here")
     exit_on_problems([*problems, *unreadable])

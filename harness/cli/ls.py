@@ -8,6 +8,7 @@ import typer
 
 from harness import commands, config
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems
+from harness.cli.output import say
 from harness.spec import Result, percent
 from harness.store import Store
 
@@ -27,10 +28,10 @@ def ls(
     if kind == "runs":
         stored, problems = Store(results).results()
         rows = [run_row(result) for result in stored]
-        print(tabulate(rows, headers={name: name for name in RUN_HEADERS}, disable_numparse=True))
+        say(tabulate(rows, headers={name: name for name in RUN_HEADERS}, disable_numparse=True))
     else:
         listings = {"losses": loss_rows, "datasets": dataset_rows, "protocols": protocol_rows}
-        print(tabulate(list(listings[kind]()), headers="keys", disable_numparse=True))
+        say(tabulate(list(listings[kind]()), headers="keys", disable_numparse=True))
     exit_on_problems(problems)
 
 

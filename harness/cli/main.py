@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 import harness
 from harness.cli.app import app
 from harness.cli.mistakes import explain
+from harness.cli.output import say
 from harness.spec import UserError
 
 # The files of the commands, in the order of --help. Importing one registers its command.
@@ -48,7 +49,7 @@ def main() -> NoReturn:
 
 
 def complain(message: str) -> int:
-    print(f"harness: {message}", file=sys.stderr)
+    say(f"harness: {message}", error=True)
     return 2
 
 
@@ -57,5 +58,5 @@ def top(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        print(f"harness {harness.__version__}")
+        say(f"harness {harness.__version__}")
         raise typer.Exit

@@ -22,7 +22,9 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.figures import CacheBar
+from harness.cli.output import say
 from harness.files import write_whole, writing
+from harness.spec import printable
 from harness.store import Store
 
 
@@ -53,6 +55,6 @@ def report(
     text = page(selected, pictures, missing)
     file = out or results / "report.html"
     with writing(file):
-        write_whole(file, text.encode(errors="replace"))  # a title may hold half a surrogate pair
-    print(file)
+        write_whole(file, printable(text).encode())
+    say(file)
     exit_on_problems(problems)

@@ -1,6 +1,7 @@
 """`harness rm`: remove stored results."""
 
 from harness.cli.app import RESULTS, STORED, IdsArgument, ResultsOption, app
+from harness.cli.output import say
 from harness.store import Store
 
 
@@ -13,4 +14,4 @@ def rm(
     store = Store(results)
     for file in [store.find(id) for id in ids]:
         store.remove(file)
-        print(f"removed {file}")
+        say(f"removed {file}")

@@ -1,6 +1,5 @@
 """`harness run`: train losses and print their table."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +8,7 @@ import typer
 from harness import request as requests
 from harness.cli import completion
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
+from harness.cli.output import only_our_output, say
 from harness.cli.run_summary import print_outcome, print_plan
 from harness.request import CORE, ExecutorName, Request
 from harness.spec import KeepWeights, Scheduler
@@ -254,8 +254,9 @@ def execute(request: Request, *, dry_run: bool) -> None:
         print_plan(account, request.threads)
         return
     try:
-        outcome = start(request, account, storage_of(request.storage, store), display)
+        with only_our_output():
+            outcome = start(request, account, storage_of(request.storage, store), display)
     except KeyboardInterrupt:
-        print("harness: interrupted; finished trials are stored; rerun the same command to continue", file=sys.stderr)
+        say("harness: interrupted; finished trials are stored; rerun the same command to continue", error=True)
         raise typer.Exit(130) from None
     print_outcome(account, outcome, problems)

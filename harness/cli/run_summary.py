@@ -1,6 +1,5 @@
 """What `harness run` prints: its plan, or its tables and failures."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from harness import commands, plan
 from harness.analysis import baselines
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems
+from harness.cli.output import say
 from harness.spec import SETTINGS, Experiment, Failure, Result, Trial, percent
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def print_plan(account: "Account", threads: int) -> None:
         [trial.name, trial.seed, f"{trial.lr:g}", values(trial, varied), "" if trial.id in ids else "stored"]
         for trial in account.known
     ]
-    print(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
+    say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
     unnamed = account.unnamed()
     if unnamed:
-        print(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
-    print(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
+        say(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
+    say(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:
@@ -47,17 +47,17 @@ def values(trial: Trial, settings: Iterable[str]) -> str:
 def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str]) -> None:
     """Print the tables, then the failures and the unreadable records; either makes the exit code 1."""
     if account.grid:
-        print(grid_table(account.experiment, account.grid, outcome.results), end="")
+        say(grid_table(account.experiment, account.grid, outcome.results), end="")
     else:
         print_tables(account, outcome.results)
     print_failures(account, outcome.failures)
     exit_on_problems(problems)
     if outcome.failures:
-        print(f"{len(outcome.failures)} failed; rerun the same command to try them again", file=sys.stderr)
+        say(f"{len(outcome.failures)} failed; rerun the same command to try them again", error=True)
         raise typer.Exit(1)
     left_out = account.left_out()
     for loss in left_out:
-        print(f"harness: {loss.title}: no search trial finished, so no final run was started", file=sys.stderr)
+        say(f"harness: {loss.title}: no search trial finished, so no final run was started", error=True)
     if left_out:
         raise typer.Exit(1)
 
@@ -70,11 +70,11 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     # captions state each loss's budget, and a run that was measured again may have another NMI
     others = [result for result in stored if result.recipe or not result.trial.on_test]
     built = build_all([*results, *others], ("losses", "ensembles"))
-    print(*render(built, "markdown").values(), sep="\n", end="")
+    say("\n".join(render(built, "markdown").values()), end="")
     for line in below_baselines(on_test(results)):
-        print(f"\n{line}")
+        say(f"\n{line}")
     if results and not on_test(results):
-        print("Tables show test classes; these results are in: harness ls runs", file=sys.stderr)
+        say("Tables show test classes; these results are in: harness ls runs", error=True)
 
 
 def below_baselines(results: Sequence[Result]) -> Iterator[str]:
@@ -124,5 +124,5 @@ def varied_value(trial: Trial, key: str, experiment: Experiment) -> str:
 
 def print_failures(account: "Account", failures: Iterable[Failure]) -> None:
     for failure in failures:
-        print(f"failed: {failure.trial.name}: {failure.error}", file=sys.stderr)
-        print(f"        {account.store.path(failure.trial, Failure)}", file=sys.stderr)
+        say(f"failed: {failure.trial.name}: {failure.error}", error=True)
+        say(f"        {account.store.path(failure.trial, Failure)}", error=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from harness import commands, config
 from harness.analysis import reproduction
 from harness.cli.app import LOOKING, RESULTS, IdArgument, ResultsOption, app, exit_on_problems, read_result
+from harness.cli.output import say
 from harness.spec import ExperimentRecord, Result
 from harness.store import Store
 
@@ -16,12 +17,12 @@ def show(id: IdArgument, results: ResultsOption = RESULTS) -> None:
     same, and which experiments it belongs to."""
     store = Store(results)
     result = read_result(store, id)
-    print(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
+    say(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
     for paragraph in how_to_reproduce(result, store):
-        print(f"\n{paragraph}")
+        say(f"\n{paragraph}")
     experiments, problems = store.experiments()
     for paragraph in belongs_to(result, experiments):
-        print(f"\n{paragraph}")
+        say(f"\n{paragraph}")
     exit_on_problems(problems)
 
 

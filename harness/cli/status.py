@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import RESULTS, RUNNING, ResultsOption, StorageOption, app, exit_on_problems, storage_of
+from harness.cli.output import say, say_afresh
 from harness.store import Store
 
 
@@ -22,10 +23,10 @@ def status(
     files = storage_of(storage, store)
     try:
         while watch:
-            print("\x1b[2J\x1b[H" + describe(store, files)[0], flush=True)
+            say_afresh(describe(store, files)[0])
             time.sleep(2)
     except KeyboardInterrupt:
         return
     text, problems = describe(store, files)
-    print(text)
+    say(text)
     exit_on_problems(problems)

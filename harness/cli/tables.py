@@ -17,6 +17,7 @@ from harness.cli.app import (
     exit_on_problems,
     require,
 )
+from harness.cli.output import say
 from harness.files import write_whole, writing
 from harness.spec import UserError, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
@@ -90,7 +91,7 @@ def tables(
     else:
         texts = render(built, form, standalone=standalone)
     if out is None:
-        print(*(text for name, text in texts.items() if name != BIBLIOGRAPHY), sep="\n", end="")
+        say("\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY), end="")
     else:
         write_files(out, texts)
     exit_on_problems(problems)
@@ -111,4 +112,4 @@ def write_files(folder: Path, texts: dict[str, str]) -> None:
     with writing(f"to {folder}"):
         for name, text in texts.items():
             write_whole(folder / name, text.encode())
-            print(folder / name)
+            say(folder / name)

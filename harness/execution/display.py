@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
 from harness.execution.text import BestScores, outcome, position
-from harness.spec import Event, Progress, Protocol, Result, Trial
+from harness.spec import Event, Progress, Protocol, Result, Trial, printable
 
 
 class Display:
@@ -59,14 +59,14 @@ class Display:
 
     def line(self, text: str) -> None:
         # soft_wrap: a line stays a line where the output is a file; no markup: names are the user's
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        self.console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
     def _progress(self, trial: Trial, event: Progress) -> None:
         if trial.id not in self.running:
             self.running[trial.id] = self.live.add_task(trial.name, status="", total=1)
             self._sum_up()
         total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
-        self.live.update(self.running[trial.id], total=total, completed=done, status=position(event))
+        self.live.update(self.running[trial.id], total=total, completed=done, status=printable(position(event)))
         if event.note:
             self.line(f"{trial.name}  {event.note}")
         if event.collapsed:

@@ -8,7 +8,7 @@ from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
 from harness.spec.secrets import redacted
-from harness.spec.text import has_controls
+from harness.spec.text import has_controls, printable
 from harness.spec.trial import (
     BASELINE,
     NEUTRAL,
@@ -71,6 +71,7 @@ __all__ = [
     "metric_order",
     "papers_metrics",
     "percent",
+    "printable",
     "recall_k",
     "redacted",
     "short_hash",

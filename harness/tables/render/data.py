@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis import reference
 from harness.analysis.results import long_frame
-from harness.spec import Result
+from harness.spec import Result, printable
 from harness.tables.layout import PARAMETERS, Table
 
 
@@ -65,4 +65,4 @@ def csv(results: Iterable[Result], metrics: Sequence[str] = (), *, published: bo
         if published and number.dataset in datasets and number.value is not None and number.table != "text"
     ]
     long = pd.concat([ours, pd.DataFrame(rows)]) if rows else ours
-    return long[long["metric"].isin(metrics or long["metric"])].to_csv(index=False)
+    return printable(long[long["metric"].isin(metrics or long["metric"])].to_csv(index=False))

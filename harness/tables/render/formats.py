@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import reference
+from harness.spec import printable
 from harness.tables.layout import Format, Table
 from harness.tables.render.data import as_json
 from harness.tables.render.html import html
@@ -28,11 +29,12 @@ FORMATS: Mapping[str, TextFormat] = {
 
 
 def render(tables: Sequence[Table], form: Format, *, standalone: bool = False) -> dict[str, str]:
-    """File name -> text: one file per table, for JSON one with all of them; LaTeX has its bibliography beside it."""
+    """File name -> text: one file per table, for JSON one with all of them; LaTeX has its bibliography beside it. A
+    file may be shown on a terminal, so it has no control characters."""
     if form == "json":
-        return {"tables.json": as_json(tables)}
+        return {"tables.json": printable(as_json(tables))}
     written = FORMATS[form]
-    texts = {f"{table.slug}.{written.ending}": written.write(table) for table in tables}
+    texts = {f"{table.slug}.{written.ending}": printable(written.write(table)) for table in tables}
     if form == "latex":
         if standalone:
             texts = {name: document(text) for name, text in texts.items()}
