@@ -26,7 +26,7 @@ def unknown(what: str, name: str, known: Iterable[str], *, see: str = "") -> Use
     else:
         more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
         hint = f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
-    return UserError(f"no {what} named {name!r}; {hint}")
+    return UserError(f"no {what} named {shortened(name)!r}; {hint}")
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
@@ -34,6 +34,15 @@ def nearest(name: str, known: Sequence[str]) -> list[str]:
     plain = {word: word.lower().lstrip("-") for word in known}  # two options are not near because of their dashes
     close = difflib.get_close_matches(name.lower().lstrip("-"), plain.values(), n=2)
     return [word for word in known if plain[word] in close]
+
+
+def shortened(value: object) -> str:
+    """A value as a message shows it: what would fill the screen is cut."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "an integer of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:40]}... ({len(text):,} characters)"
 
 
 def disk_error(error: BaseException) -> str:
