@@ -1,5 +1,6 @@
 """Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -78,6 +79,21 @@ DRAWN_TOGETHER: Mapping[str, tuple[str, ...]] = {
     "triplet": ("margin",),
 }
 DRAWN_FROM_PROTOCOLS = ("lr", "weight_decay")  # the same, of the ranges in a protocol's [search]
+
+
+MOST_TRIALS = 100_000  # of one run
+
+
+def count(experiment: Experiment) -> int:
+    """How many trials an experiment has, at most, without naming them."""
+    if experiment.grid:
+        cells = [
+            math.prod(len(values) for key, values in experiment.grid.items() if owner(key) in ("", loss.name))
+            for loss in experiment.losses
+        ]
+        return sum(cells) * experiment.seeds
+    searched = experiment.trials * experiment.protocol.folds
+    return len(experiment.losses) * (searched + experiment.seeds) + 1 + experiment.seeds
 
 
 def search(experiment: Experiment) -> list[Trial]:

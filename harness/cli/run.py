@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from harness import request as requests
-from harness.cli import completion
+from harness.cli import completion, signals
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
 from harness.cli.output import only_our_output, say
 from harness.cli.run_summary import print_outcome, print_plan
@@ -236,7 +236,7 @@ def run(
 
 def execute(request: Request, *, dry_run: bool) -> None:
     """Run a request, or print its plan."""
-    experiment = requests.experiment(request, lambda line: print(line, file=sys.stderr))
+    experiment = requests.experiment(request, lambda line: say(line, error=True))
     store = Store(Path(request.results).absolute())
     from rich.console import Console
 
@@ -253,10 +253,8 @@ def execute(request: Request, *, dry_run: bool) -> None:
         check_inputs(request, account, display)
         print_plan(account, request.threads)
         return
-    try:
-        with only_our_output():
-            outcome = start(request, account, storage_of(request.storage, store), display)
-    except KeyboardInterrupt:
-        say("harness: interrupted; finished trials are stored; rerun the same command to continue", error=True)
-        raise typer.Exit(130) from None
+    signals.message = "interrupted; finished trials are stored; rerun the same command to continue"
+    with only_our_output():
+        outcome = start(request, account, storage_of(request.storage, store), display)
+    signals.message = ""
     print_outcome(account, outcome, problems)
