@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness import config
 from harness.analysis.results import Scored, scored_search
-from harness.spec import SHARED, Result, Trial
+from harness.spec import BATCH, SHARED, Result, Trial
 
 HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
 
@@ -70,7 +70,9 @@ def trained_as(trial: Trial) -> tuple:
     """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
     data = (trial.dataset, trial.dataset_version, trial.fingerprint)
     rules = config.find_protocol(trial.protocol)
-    searched = rules.search if rules else {}
+    searched = set(rules.search if rules else ())
+    if "samples_per_class" in searched:
+        searched.update(BATCH)
     shared = (getattr(trial, name) for name in SHARED if name not in searched)
     return (*data, trial.protocol, trial.loss, trial.loss_version, *shared)
 

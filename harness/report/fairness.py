@@ -14,9 +14,9 @@ from harness.tables.layout import Table
 RULES = (
     "Classes are split, not images: one half trains, the other half tests. Search uses only validation classes, which "
     "are held out of the training half. Final runs train on the whole training half and are measured on test classes.",
-    "All losses of one run have the same network, images, batches, epochs and number of search trials. A row that was "
-    "trained differently is footnoted, and captions state each loss's budget. Raw pixels and the untrained network are "
-    "measured too: a loss that does not beat both has not learned a metric.",
+    "All losses of one run have the same network, images, batch size, epochs and number of search trials. A row that "
+    "was trained differently is footnoted, and captions state each loss's budget. Raw pixels and the untrained network "
+    "are measured too: a loss that does not beat both has not learned a metric.",
 )
 
 

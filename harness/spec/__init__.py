@@ -11,7 +11,9 @@ from harness.spec.secrets import redacted
 from harness.spec.text import has_controls
 from harness.spec.trial import (
     BASELINE,
+    BATCH,
     NEUTRAL,
+    PER_LOSS,
     PIXELS,
     RUN_SETTINGS,
     SEARCHABLE,
@@ -21,14 +23,17 @@ from harness.spec.trial import (
     VALIDATION_FOLDS,
     Trial,
     check_rules,
+    recomposed,
     short_hash,
 )
 
 __all__ = [
     "BASELINE",
+    "BATCH",
     "COLLAPSED",
     "METRICS",
     "NEUTRAL",
+    "PER_LOSS",
     "PIXELS",
     "ROLES",
     "RUN_SETTINGS",
@@ -72,6 +77,7 @@ __all__ = [
     "papers_metrics",
     "percent",
     "recall_k",
+    "recomposed",
     "redacted",
     "short_hash",
     "unknown",

@@ -19,8 +19,10 @@ BASELINE = "none"  # the loss of the two baselines
 PIXELS = "pixels"  # the backbone of the raw-pixel baseline
 
 RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
-TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
-SEARCHABLE = (*TUNABLE, "warmup_epochs")  # settings that random search may draw
+TUNABLE = ("lr", "weight_decay")  # settings that are each loss's own
+BATCH = ("classes_per_batch", "samples_per_class")
+PER_LOSS = (*TUNABLE, "samples_per_class")  # settings that a protocol may give for a single loss
+SEARCHABLE = (*PER_LOSS, "warmup_epochs")  # settings that random search may draw
 
 
 def _setting(meaning: str, **limits: Any) -> Any:
@@ -210,6 +212,14 @@ SHARED = tuple(name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE
 def short_hash(text: str) -> str:
     """12 hex digits: what trials, ensembles and files are called by."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def recomposed(settings: Mapping[str, Any], samples: int) -> dict[str, int]:
+    """The batch of these settings with so many images per class: as many images, of more or fewer classes."""
+    classes, usual = (settings[name] for name in BATCH)
+    if samples < 1 or classes * usual % samples:
+        raise UserError(f"samples_per_class={samples}: must divide the {classes} x {usual} images of a batch")
+    return {"classes_per_batch": classes * usual // samples, "samples_per_class": samples}
 
 
 def check_rules(values: Mapping[str, Any]) -> None:
