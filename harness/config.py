@@ -124,9 +124,9 @@ def protocol(name: str) -> Protocol:
     data = _read_protocol(name)
     place = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    optional = ("tuned", "dataset", "few_images", "family")
-    _check_keys(place, data, needed, {*needed, *optional})
-    for table in ("train", "search", *optional):
+    tables = ("tuned", "dataset", "few_images", "family")
+    _check_keys(place, data, needed, {*needed, *tables, "select_epochs"})
+    for table in ("train", "search", *tables):
         if not isinstance(data.get(table, {}), dict):
             raise UserError(f"{place}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
@@ -147,6 +147,7 @@ def protocol(name: str) -> Protocol:
             for dataset, values in data.get("tuned", {}).items()
         },
         special=_special(place, data.get("dataset", {})),
+        select_epochs=_flag(place, "select_epochs", data.get("select_epochs", False)),
         families=_families(place, data.get("family", {})),
         **_few_images(f"{place} [few_images]", data.get("few_images", {})),
     )
@@ -185,12 +186,20 @@ def _merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _folds(place: str, value: Any) -> int:
-    field = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1)))
+    folds: int = _checked(place, Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))), value)
+    return folds
+
+
+def _flag(place: str, name: str, value: Any) -> bool:
+    flag: bool = _checked(place, Field(name, bool), value)
+    return flag
+
+
+def _checked(place: str, field: Field, value: Any) -> Any:
     try:
-        folds: int = field.check(value)
+        return field.check(value)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
-    return folds
 
 
 def _few_images(place: str, table: dict[str, Any]) -> dict[str, Any]:

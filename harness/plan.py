@@ -44,6 +44,7 @@ IDLE: Mapping[str, Any] = {
     "drops": (),
     "checkpoint": "last",
     "warmup_epochs": 0.0,
+    "stop_after": 0,
 }
 # The raw-pixel baseline: the images as the networks see them, without a network.
 RAW_PIXELS: Mapping[str, Any] = {
@@ -65,6 +66,7 @@ def search(experiment: Experiment) -> list[Trial]:
     Draw i does not depend on how many are asked for. What the user has set is not searched. Each configuration is one
     trial per validation fold of the protocol; a configuration that is drawn twice counts once.
     """
+    check_epochs(experiment)
     drawn = [
         trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
         for loss in experiment.losses
@@ -72,6 +74,16 @@ def search(experiment: Experiment) -> list[Trial]:
         for fold in range(experiment.protocol.folds)
     ]
     return list({trial.id: trial for trial in drawn}.values())
+
+
+def check_epochs(experiment: Experiment) -> None:
+    """A UserError if the epoch is to be chosen in two ways."""
+    checkpoint = {**_shared(experiment), **experiment.settings}["checkpoint"]
+    if experiment.trials and experiment.protocol.select_epochs and checkpoint != "last":
+        raise UserError(
+            f"checkpoint={checkpoint}: chooses the epoch of each run by itself; must be last where a search chooses "
+            f"it, as protocols/{experiment.protocol.name}.toml says with select_epochs"
+        )
 
 
 def grid(experiment: Experiment) -> list[Trial]:
@@ -154,7 +166,7 @@ def _settings(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any])
     losses have; a user who sets a part of the batch sets it for all."""
     shared = _shared(experiment)
     own = {**experiment.protocol.of_family(loss.family), **_tuned(experiment, loss), **values}
-    own = {name: value for name, value in own.items() if name in SEARCHABLE}
+    own = {name: value for name, value in own.items() if name in (*SEARCHABLE, "stop_after")}
     samples = own.pop("samples_per_class", None)
     if samples is not None and not _sets_batch(experiment):
         own |= recomposed(shared, samples)
@@ -238,10 +250,11 @@ def space(experiment: Experiment, loss: LossSpec) -> dict[str, Range | Choice]:
     ranges = {
         name: values for name, values in experiment.protocol.search.items() if name in SEARCHABLE or name in loss.knobs
     }
-    space = {**loss.space, **ranges}
     if "samples_per_class" in ranges:
-        space["samples_per_class"] = _compositions(experiment, loss)
-    return space
+        composition = ranges.pop("samples_per_class")
+        if not _sets_batch(experiment):
+            ranges["samples_per_class"] = _allowed(composition, experiment, loss)
+    return {**loss.space, **ranges}
 
 
 def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
@@ -256,10 +269,10 @@ def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]
     return draw
 
 
-def _compositions(experiment: Experiment, loss: LossSpec) -> Choice:
+def _allowed(composition: Range | Choice, experiment: Experiment, loss: LossSpec) -> Choice:
     """The numbers of images per class that a search may give to a loss; a UserError if a batch cannot be divided so, or
     if a pair loss is left with none."""
-    values = experiment.protocol.search["samples_per_class"].values
+    values = composition.values if isinstance(composition, Choice) else ()
     for samples in values:
         recomposed(_shared(experiment), samples)
     least = 2 if loss.family == "pair" else 1

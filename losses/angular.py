@@ -28,7 +28,8 @@ class Angular(Loss):
     both terms takes raw embeddings for this one: that of Roth et al., ICML 2020, which says so, and older versions in
     PyTorch and TensorFlow, which normalise neither. Roth et al. add 0.005 times the mean length of the embeddings;
     here there is no such penalty. `n_pairs="unit"` takes unit length, as version 1 of this loss did. The exponents of
-    the term are then between -2 and 2, and it weighs about a tenth as much.
+    the term are then between -2 and 2, and it weighs about a tenth as much. Raw products suit an embedding layer: a
+    network's own features (`dim = "none"`) are long vectors, whose products outweigh everything else.
 
     exp(4 t (x_a + x_p).x_n) is the product of a factor for (a, n) and one for (p, n), so a single matrix product gives
     the sums over n for all pairs: memory grows with the square of the batch, not with the number of triplets.

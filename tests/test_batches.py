@@ -10,7 +10,7 @@ import pytest
 
 from harness import commands, config, plan
 from harness.analysis import budget
-from harness.spec import BATCH, Experiment, Protocol, Trial, UserError
+from harness.spec import BATCH, Experiment, Protocol, Trial, Tuned, UserError
 from harness.tables.build import build
 from harness.tables.render.markdown import markdown
 from losses.space import Choice
@@ -46,7 +46,8 @@ def test_fair_trains_classification_losses_on_32_classes_of_one_image() -> None:
 
 
 def test_what_a_protocol_gives_for_a_loss_is_stronger_than_for_its_family() -> None:
-    protocol = fair(tuned={"any": {"arcface": {"samples_per_class": 2}, "triplet": {"samples_per_class": 8}}})
+    tuned = {"arcface": Tuned({"samples_per_class": 2}), "triplet": Tuned({"samples_per_class": 8})}
+    protocol = fair(tuned={"any": tuned})
     asked = experiment("arcface", "softmax", "triplet", protocol=protocol)
     assert batches(plan.final(asked, {})) == {"arcface": (16, 2), "softmax": (32, 1), "triplet": (4, 8)}
 
@@ -77,8 +78,9 @@ def test_the_size_of_a_batch_is_that_of_the_dataset_and_of_small_classes() -> No
 
 
 def test_images_per_class_that_do_not_divide_the_batch_are_one_line() -> None:
-    for changes in ({"families": {"classification": 5}}, {"tuned": {"any": {"softmax": {"samples_per_class": 5}}}}):
-        asked = experiment("softmax", protocol=fair(**changes))
+    tuned = {"any": {"softmax": Tuned({"samples_per_class": 5})}}
+    for protocol in (fair(families={"classification": 5}), fair(tuned=tuned)):
+        asked = experiment("softmax", protocol=protocol)
         with pytest.raises(UserError, match=r"^samples_per_class=5: must divide the 8 x 4 images of a batch$"):
             plan.final(asked, {})
 

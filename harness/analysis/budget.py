@@ -40,6 +40,13 @@ class Budget:
             hours[unit] = hours.get(unit, 0.0) + run.seconds["total"] * count / 3600
         return hours
 
+    def chose_epochs(self, trial: Trial) -> bool:
+        """Whether its search gave a final trial its values, the number of epochs among them."""
+        winner = max(self.search, key=lambda scored: scored.score, default=None)
+        if winner is None or not winner.epoch:
+            return False
+        return winner.values == {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+
     @property
     def early_stopped(self) -> bool:
         """Whether a scheduler may have stopped trials early. Those are not counted."""
@@ -58,7 +65,8 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
     score, and of several seeds the first counts."""
     alike = [run for run in results if run.is_single and trained_as(run.trial) == trained_as(trial)]
     folds, metric = selection(trial.protocol)
-    scored = scored_search((run for run in alike if run.purpose == "search"), metric, folds)
+    searched = (run for run in alike if run.purpose == "search")
+    scored = scored_search(searched, metric, folds, select_epochs=selects_epochs(trial.protocol))
     configurations: dict[str, Scored] = {}
     for candidate in sorted(scored, key=lambda candidate: candidate.runs[0].trial.seed):
         configurations.setdefault(candidate.runs[0].trial.id_without("fold", "seed"), candidate)
@@ -81,6 +89,12 @@ def selection(protocol: str) -> tuple[int, str]:
     """How many folds a protocol searches on, and the metric it selects by."""
     rules = config.find_protocol(protocol)
     return (rules.folds, rules.select) if rules else (1, "R@1")
+
+
+def selects_epochs(protocol: str) -> bool:
+    """Whether the searches of a protocol choose the number of epochs."""
+    rules = config.find_protocol(protocol)
+    return rules is not None and rules.select_epochs
 
 
 def describe(budgets: Sequence[Budget]) -> str:

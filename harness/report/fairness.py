@@ -54,6 +54,8 @@ def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
             f"{own}: those with the best {metric} on {on} where a loss was searched, otherwise the protocol's or the "
             f"user's. {trials:,} search trials are stored."
         )
+        if budget.selects_epochs(name):
+            yield "A search also chooses the number of epochs: the one after which the mean over the folds is best."
     else:
         yield f"{own}: the protocol's or the user's. No search trial is stored."
 

@@ -6,7 +6,18 @@ from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, 
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
-from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
+from harness.spec.records import (
+    COLLAPSED,
+    SCHEMA,
+    Failure,
+    Metrics,
+    Purpose,
+    Result,
+    Stopped,
+    ensemble_id,
+    has_curves,
+    has_epochs,
+)
 from harness.spec.secrets import redacted
 from harness.spec.text import has_controls
 from harness.spec.trial import (
@@ -72,6 +83,7 @@ __all__ = [
     "first_line",
     "has_controls",
     "has_curves",
+    "has_epochs",
     "known_metric",
     "metric_order",
     "papers_metrics",

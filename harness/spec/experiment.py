@@ -75,6 +75,7 @@ class Protocol:
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
     few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:
     few_below: int = 0  # where a training class has fewer images than this, on average
+    select_epochs: bool = False  # a search also chooses after which epoch final runs stop
     families: Mapping[str, int] = field(default_factory=dict)  # family of losses -> its samples_per_class
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:

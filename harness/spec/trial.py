@@ -98,6 +98,11 @@ class Trial:
         neutral=0.0,
         least=0,
     )
+    stop_after: int = _added(
+        "the epoch after which training stops, with the schedule of all `epochs`; 0: it does not stop early",
+        neutral=0,
+        least=0,
+    )
 
     @cached_property
     def id(self) -> str:
@@ -155,6 +160,11 @@ class Trial:
         return "test classes" if self.on_test else "validation classes"
 
     @property
+    def last_epoch(self) -> int:
+        """The epoch that training ends with."""
+        return self.stop_after or self.epochs
+
+    @property
     def shared(self) -> tuple[Any, ...]:
         """The settings that every loss of a fair comparison has in common."""
         return tuple(getattr(self, name) for name in SHARED)
@@ -206,7 +216,7 @@ SETTINGS: Mapping[str, Field] = settings_of(Trial)
 NEUTRAL: Mapping[str, Any] = {
     item.name: item.metadata["neutral"] for item in dataclasses.fields(Trial) if "neutral" in item.metadata
 }
-SHARED = tuple(name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE))
+SHARED = tuple(name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE, "stop_after"))
 
 
 def short_hash(text: str) -> str:
@@ -230,5 +240,9 @@ def check_rules(values: Mapping[str, Any]) -> None:
         raise UserError(f"crop_scale={values['crop_scale']:g}: must be a share of the image's area, at most 1")
     if values["augment"] == "drawings" and values["aspect"] == "kept":
         raise UserError("augment=drawings: needs square images, aspect=square")
+    if values["stop_after"] and values["stop_after"] >= values["epochs"]:
+        raise UserError(
+            f"stop_after={values['stop_after']}: must be below epochs={values['epochs']}, or 0 for all of them"
+        )
     if values["schedule"] == "reloads" and values["checkpoint"] == "last":
         raise UserError("schedule=reloads: goes back to the best epoch, so it needs checkpoint=best-test")
