@@ -7,7 +7,7 @@ from typing import Any
 import losses
 from harness import config
 from harness.plan import IDLE, RAW_PIXELS
-from harness.spec import SETTINGS, Protocol, Result, Trial
+from harness.spec import BATCH, SETTINGS, Protocol, Result, Trial
 
 
 def command(result: Result, protocol: Protocol) -> str:
@@ -67,8 +67,12 @@ def assignments(trial: Trial, usual: dict[str, Any], protocol: Protocol) -> Iter
         fixed |= set(IDLE)
     if trial.is_pixels:
         fixed |= set(RAW_PIXELS)
+    told = {name for name in SETTINGS if getattr(trial, name) != usual[name] or name in protocol.few_images}
+    own_family = protocol.families and trial.loss not in losses.shipped()
+    if own_family or told & set(BATCH):  # to set a part of the batch is to set all of it
+        told |= set(BATCH)
     for name in SETTINGS:
-        if name not in fixed and (getattr(trial, name) != usual[name] or name in protocol.few_images):
+        if name in told - fixed:
             yield name, getattr(trial, name)
     # knobs that are left out of a trial mean "as before", which need not be their default today
     added = losses.facts(trial.loss).added if trial.loss in losses.shipped() else {}

@@ -30,12 +30,13 @@ from harness.spec import (
     first_line,
     has_controls,
     known_metric,
+    recomposed,
     schema,
     short_hash,
     shortened,
     unknown,
 )
-from losses.space import Range, Rates
+from losses.space import Choice, Range, Rates
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -127,8 +128,9 @@ def protocol(name: str) -> Protocol:
     data = _read_protocol(name)
     place = f"protocols/{name}.toml"
     needed = {"title", "source", "select", "folds", "train", "search"}
-    _check_keys(place, data, needed, needed | {"tuned", "dataset", "few_images"})
-    for table in ("train", "search", "tuned", "dataset", "few_images"):
+    tables = ("tuned", "dataset", "few_images", "family")
+    _check_keys(place, data, needed, {*needed, *tables, "select_epochs"})
+    for table in ("train", "search", *tables):
         if not isinstance(data.get(table, {}), dict):
             raise UserError(f"{place}: {table}={data[table]}: must be a table, [{table}]")
     settable = set(SETTINGS) - set(RUN_SETTINGS)
@@ -149,13 +151,20 @@ def protocol(name: str) -> Protocol:
             for dataset, values in data.get("tuned", {}).items()
         },
         special=_special(place, data.get("dataset", {})),
+        select_epochs=_flag(place, "select_epochs", data.get("select_epochs", False)),
+        families=_families(place, data.get("family", {})),
         **_few_images(f"{place} [few_images]", data.get("few_images", {})),
     )
 
 
 def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
-    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset of large classes."""
-    return {**DEFAULTS, **protocol.shared(dataset), **protocol.values(dataset, loss)}
+    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset of large classes. What it
+    gives for a family counts for the losses of this package: to know another's family, its code has to run."""
+    shared = {**DEFAULTS, **protocol.shared(dataset)}
+    family = losses.facts(loss).family if loss in losses.shipped() else ""
+    own = {**protocol.of_family(family), **protocol.values(dataset, loss)}
+    batch = recomposed(shared, own["samples_per_class"]) if "samples_per_class" in own else {}
+    return {**shared, **own, **batch}
 
 
 def _read_protocol(name: str, readers: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -181,12 +190,20 @@ def _merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _folds(place: str, value: Any) -> int:
-    field = Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1)))
+    folds: int = _checked(place, Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))), value)
+    return folds
+
+
+def _flag(place: str, name: str, value: Any) -> bool:
+    flag: bool = _checked(place, Field(name, bool), value)
+    return flag
+
+
+def _checked(place: str, field: Field, value: Any) -> Any:
     try:
-        folds: int = field.check(value)
+        return field.check(value)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
-    return folds
 
 
 def _few_images(place: str, table: dict[str, Any]) -> dict[str, Any]:
@@ -212,6 +229,21 @@ def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
         _check_keys(table, values, set(), set(SETTINGS) - set(RUN_SETTINGS))
         special[dataset] = _settings(table, values)
     return special
+
+
+def _families(place: str, tables: dict[str, Any]) -> dict[str, int]:
+    """[family.NAME]: the samples_per_class of the losses of one family, in batches of the usual size."""
+    families = {}
+    known = typing.get_args(losses.Family)
+    for family, values in tables.items():
+        table = f"{place} [family.{family}]"
+        if family not in known:
+            raise UserError(f"{table}: {unknown('family', family, known)}")
+        if not isinstance(values, dict):
+            raise UserError(f"{table}: must be a table")
+        _check_keys(table, values, {"samples_per_class"}, {"samples_per_class"})
+        families[family] = _settings(table, values)["samples_per_class"]
+    return families
 
 
 def _tuned(place: str, dataset: str, tables: Any) -> dict[str, Tuned]:
@@ -369,8 +401,13 @@ def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set
         raise UserError(f"{place}: missing {', '.join(sorted(missing))}")
 
 
-def _searched(place: str, key: str, value: Any) -> Range:
-    """What [search] draws a value from: [low, high], and for lr_factor also {absolute = [low, high]}, rates."""
+def _searched(place: str, key: str, value: Any) -> Range | Choice:
+    """What [search] draws a value from: [low, high]; for lr_factor also {absolute = [low, high]}, rates; for
+    samples_per_class the values themselves."""
+    if key == "samples_per_class":
+        if not isinstance(value, list) or not value or not all(type(count) is int and count > 0 for count in value):
+            raise UserError(f"{place}={value}: must be integers > 0 like [1, 2, 4]")
+        return Choice(*value)
     if key == "lr_factor" and isinstance(value, dict):
         _check_keys(place, value, {"absolute"}, {"absolute"})
         return Rates(*_range(f"{place}.absolute", value["absolute"]))

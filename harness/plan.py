@@ -1,24 +1,26 @@
 """Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
 import math
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from harness import draws
 from harness.config import DEFAULTS
 from harness.spec import (
     BASELINE,
+    BATCH,
+    PER_LOSS,
     PIXELS,
     SEARCHABLE,
     SETTINGS,
-    TUNABLE,
     Experiment,
     LossSpec,
     Trial,
     UserError,
     check_rules,
+    recomposed,
     unknown,
 )
 from losses.space import Choice, Range, Rates, rounded
@@ -43,6 +45,7 @@ IDLE: Mapping[str, Any] = {
     "drops": (),
     "checkpoint": "last",
     "warmup_epochs": 0.0,
+    "stop_after": 0,
 }
 # The raw-pixel baseline: the images as the networks see them, without a network.
 RAW_PIXELS: Mapping[str, Any] = {
@@ -56,29 +59,6 @@ BASELINE_VERSION = 1
 # Where there are more test images than this, version 2 of the raw pixels shrinks them further: k-means of 3,072 numbers
 # per image would take longer than training.
 MANY_TEST_IMAGES, SMALL_PIXELS_VERSION = 20_000, 2
-
-# What 0.1.0 drew from one generator per draw, in the order of names. Stored search trials were drawn so. These names
-# stay together; any other name has a generator of its own, so that a range added later moves no older value.
-DRAWN_TOGETHER: Mapping[str, tuple[str, ...]] = {
-    "angular": ("alpha", "weight"),
-    "arcface": ("lr_factor", "margin", "scale"),
-    "contrastive": ("margin",),
-    "deep_spectral": (),
-    "facility_location": ("gamma",),
-    "group": ("anchors", "cross_entropy", "temperature"),
-    "lifted_structure": ("margin",),
-    "margin": ("beta", "betas", "lr_factor", "margin"),
-    "multi_similarity": ("alpha", "base", "beta", "epsilon"),
-    "n_pairs": ("l2",),
-    "normalized_softmax": ("lr_factor", "temperature"),
-    "proxy_anchor": ("alpha", "delta", "lr_factor"),
-    "proxy_nca": ("lr_factor", "scale"),
-    "ranked_list": ("T_n", "alpha", "balance", "margin"),
-    "soft_triple": ("centres", "gamma", "lr_factor", "margin", "scale", "tau"),
-    "softmax": (),
-    "triplet": ("margin",),
-}
-DRAWN_FROM_PROTOCOLS = ("lr", "weight_decay")  # the same, of the ranges in a protocol's [search]
 
 
 MOST_TRIALS = 100_000  # of one run
@@ -102,6 +82,7 @@ def search(experiment: Experiment) -> list[Trial]:
     Draw i does not depend on how many are asked for. What the user has set is not searched. Each configuration is one
     trial per validation fold of the protocol; a configuration that is drawn twice counts once.
     """
+    check_epochs(experiment)
     drawn = [
         trial(experiment, loss, _draw(experiment, loss, number), fold=f"val{fold}")
         for loss in experiment.losses
@@ -109,6 +90,16 @@ def search(experiment: Experiment) -> list[Trial]:
         for fold in range(experiment.protocol.folds)
     ]
     return list({trial.id: trial for trial in drawn}.values())
+
+
+def check_epochs(experiment: Experiment) -> None:
+    """A UserError if the epoch is to be chosen in two ways."""
+    checkpoint = {**_shared(experiment), **experiment.settings}["checkpoint"]
+    if experiment.trials and experiment.protocol.select_epochs and checkpoint != "last":
+        raise UserError(
+            f"checkpoint={checkpoint}: chooses the epoch of each run by itself; must be last where a search chooses "
+            f"it, as protocols/{experiment.protocol.name}.toml says with select_epochs"
+        )
 
 
 def grid(experiment: Experiment) -> list[Trial]:
@@ -186,14 +177,27 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
 
 
 def _settings(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the
-    user's."""
-    own = {**_tuned(experiment, loss), **values}
-    return {
-        **_shared(experiment),
-        **{name: value for name, value in own.items() if name in SEARCHABLE},
-        **experiment.settings,
-    }
+    """The settings of a loss. Stronger last: defaults, the protocol's, its values for the family and for this loss,
+    `values`, the user's. A loss may have its own number of images per class, in batches of as many images as the other
+    losses have; a user who sets a part of the batch sets it for all."""
+    shared = _shared(experiment)
+    own = {**experiment.protocol.of_family(loss.family), **_tuned(experiment, loss), **values}
+    own = {name: value for name, value in own.items() if name in (*SEARCHABLE, "stop_after")}
+    samples = own.pop("samples_per_class", None)
+    if samples is not None and not _sets_batch(experiment):
+        own |= recomposed(shared, samples)
+    return {**shared, **own, **experiment.settings}
+
+
+def _sets_batch(experiment: Experiment) -> bool:
+    """Whether the user says what a batch consists of."""
+    return any(name in experiment.settings or name in experiment.grid for name in BATCH)
+
+
+def has_own_batch(experiment: Experiment, trial: Trial) -> bool:
+    """Whether the protocol, or a search, gives a trial another batch than the losses share."""
+    shared = _shared(experiment)
+    return not _sets_batch(experiment) and any(getattr(trial, name) != shared[name] for name in BATCH)
 
 
 def _shared(experiment: Experiment) -> dict[str, Any]:
@@ -246,7 +250,7 @@ def _tuned(experiment: Experiment, loss: LossSpec) -> dict[str, Any]:
     """The protocol's values for this loss on this dataset, their names checked."""
     protocol, dataset = experiment.protocol, experiment.dataset.name
     values = protocol.values(dataset, loss.name)
-    allowed = {**loss.knobs, **{name: SETTINGS[name] for name in TUNABLE}}
+    allowed = {**loss.knobs, **{name: SETTINGS[name] for name in PER_LOSS}}
     try:
         for name, value in values.items():
             if name not in allowed:
@@ -262,17 +266,17 @@ def space(experiment: Experiment, loss: LossSpec) -> dict[str, Range | Choice]:
     ranges = {
         name: values for name, values in experiment.protocol.search.items() if name in SEARCHABLE or name in loss.knobs
     }
+    if "samples_per_class" in ranges:
+        composition = ranges.pop("samples_per_class")
+        if not _sets_batch(experiment):
+            ranges["samples_per_class"] = _allowed(composition, experiment, loss)
     return {**loss.space, **ranges}
 
 
 def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]:
     """Draw `number` from the space of a loss."""
     ranges = space(experiment, loss)
-    together = random.Random(f"{loss.name}:{number}")
-    draw = {}
-    for name in sorted(ranges):
-        alone = random.Random(f"{loss.name}:{number}:{name}")
-        draw[name] = ranges[name].sample(together if _drawn_together(loss, name) else alone)
+    draw = draws.draw(loss, ranges, number)
     rates = [name for name in draw if isinstance(ranges[name], Rates)]
     if rates:
         settings = _settings(experiment, loss, draw)
@@ -281,9 +285,17 @@ def _draw(experiment: Experiment, loss: LossSpec, number: int) -> dict[str, Any]
     return draw
 
 
-def _drawn_together(loss: LossSpec, name: str) -> bool:
-    if name in DRAWN_FROM_PROTOCOLS:
-        return True
-    if loss.shipped:
-        return name in DRAWN_TOGETHER.get(loss.name, ())
-    return name == "lr_factor" or name not in loss.added
+def _allowed(composition: Range | Choice, experiment: Experiment, loss: LossSpec) -> Choice:
+    """The numbers of images per class that a search may give to a loss; a UserError if a batch cannot be divided so, or
+    if a pair loss is left with none."""
+    values = composition.values if isinstance(composition, Choice) else ()
+    for samples in values:
+        recomposed(_shared(experiment), samples)
+    least = 2 if loss.family == "pair" else 1
+    allowed = [samples for samples in values if samples >= least]
+    if not allowed:
+        raise UserError(
+            f"protocols/{experiment.protocol.name}.toml [search] samples_per_class={list(values)}: must have a value "
+            f">= {least} for {loss.name}, a pair loss, which compares images of a class in a batch"
+        )
+    return Choice(*allowed)

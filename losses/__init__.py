@@ -39,6 +39,7 @@ class Facts:
     title: str
     cite: str
     bibtex: str  # one entry, starting in the first column
+    family: str
     version: int
     added: dict[str, Any]  # knobs added after records existed: the value that means "as before"
 
@@ -91,7 +92,8 @@ def facts(name: str) -> Facts:
     version = ast.literal_eval(values["version"]) if "version" in values else 1
     added = ast.literal_eval(values["added"]) if "added" in values else {}
     bibtex = inspect.cleandoc(strings["bibtex"])
-    stated = Facts(definition.name, strings["title"], strings["cite"], bibtex, version, added)
+    family = strings.get("family", "pair")
+    stated = Facts(definition.name, strings["title"], strings["cite"], bibtex, family, version, added)
     if not stated.key:
         raise LossError(f"losses/{name}.py: bibtex is not a BibTeX entry; it must begin like @article{{doe2026loss,")
     return stated

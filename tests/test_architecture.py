@@ -14,11 +14,24 @@ LOSSES = Path(losses.__file__).parent
 
 # What each package or module of harness/ may import from the others. DESIGN: spec < config < plan < commands; the light
 # side is analysis < tables < report; the heavy side is data, backbones, evaluation < training < execution.
-LIGHT = {"spec", "config", "plan", "commands", "assignments", "request", "store", "analysis", "tables", "report"}
+LIGHT = {
+    "spec",
+    "config",
+    "draws",
+    "plan",
+    "commands",
+    "assignments",
+    "request",
+    "store",
+    "analysis",
+    "tables",
+    "report",
+}
 ALLOWED: dict[str, set[str]] = {
     "spec": {"losses"},
     "config": {"spec", "losses", "data"},  # of data only the light readers
-    "plan": {"spec", "config", "losses"},
+    "draws": {"spec", "losses"},
+    "plan": {"spec", "config", "draws", "losses"},
     "commands": {"spec", "config", "plan", "losses"},
     "assignments": {"spec"},
     "request": {"spec", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},

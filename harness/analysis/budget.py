@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness import config
 from harness.analysis.results import Scored, scored_search
-from harness.spec import SHARED, Result, Trial
+from harness.spec import BATCH, SHARED, Result, Trial
 
 HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
 
@@ -40,6 +40,13 @@ class Budget:
             hours[unit] = hours.get(unit, 0.0) + run.seconds["total"] * count / 3600
         return hours
 
+    def chose_epochs(self, trial: Trial) -> bool:
+        """Whether its search gave a final trial its values, the number of epochs among them."""
+        winner = max(self.search, key=lambda scored: scored.score, default=None)
+        if winner is None or not winner.epoch:
+            return False
+        return winner.values == {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+
     @property
     def early_stopped(self) -> bool:
         """Whether a scheduler may have stopped trials early. Those are not counted."""
@@ -58,7 +65,8 @@ def of(trial: Trial, results: Iterable[Result]) -> Budget:
     score, and of several seeds the first counts."""
     alike = [run for run in results if run.is_single and trained_as(run.trial) == trained_as(trial)]
     folds, metric = selection(trial.protocol)
-    scored = scored_search((run for run in alike if run.purpose == "search"), metric, folds)
+    searched = (run for run in alike if run.purpose == "search")
+    scored = scored_search(searched, metric, folds, select_epochs=selects_epochs(trial.protocol))
     configurations: dict[str, Scored] = {}
     for candidate in sorted(scored, key=lambda candidate: candidate.runs[0].trial.seed):
         configurations.setdefault(candidate.runs[0].trial.id_without("fold", "seed"), candidate)
@@ -70,7 +78,9 @@ def trained_as(trial: Trial) -> tuple:
     """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
     data = (trial.dataset, trial.dataset_version, trial.fingerprint)
     rules = config.find_protocol(trial.protocol)
-    searched = rules.search if rules else {}
+    searched = set(rules.search if rules else ())
+    if "samples_per_class" in searched:
+        searched.update(BATCH)
     shared = (getattr(trial, name) for name in SHARED if name not in searched)
     return (*data, trial.protocol, trial.loss, trial.loss_version, *shared)
 
@@ -79,6 +89,12 @@ def selection(protocol: str) -> tuple[int, str]:
     """How many folds a protocol searches on, and the metric it selects by."""
     rules = config.find_protocol(protocol)
     return (rules.folds, rules.select) if rules else (1, "R@1")
+
+
+def selects_epochs(protocol: str) -> bool:
+    """Whether the searches of a protocol choose the number of epochs."""
+    rules = config.find_protocol(protocol)
+    return rules is not None and rules.select_epochs
 
 
 def describe(budgets: Sequence[Budget]) -> str:

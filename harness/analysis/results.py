@@ -4,14 +4,14 @@ import dataclasses
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from harness import config
 from harness.plan import IDLE
-from harness.spec import PIXELS, SHARED, Result, Trial, metric_order, unknown
+from harness.spec import BATCH, PIXELS, SHARED, Result, Trial, has_epochs, metric_order, unknown
 from harness.spec.recipes import LLOYD, recipe_of
 
 if TYPE_CHECKING:
@@ -165,6 +165,13 @@ def usual_settings(results: Iterable[Result]) -> dict[str, Any]:
     return dict(zip(SHARED, usual[0].trial.shared, strict=True))
 
 
+def comparable(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the trials of a fair comparison have in common, given their shared settings: of a batch its number of
+    images, because a protocol may give losses their own images per class."""
+    others = tuple(value for name, value in settings.items() if name not in BATCH)
+    return (*others, math.prod(settings[name] for name in BATCH))
+
+
 def amount(runs: Sequence[Result]) -> tuple[int, str, str]:
     """Sorts few runs before many, early before late; nothing is chosen by a score."""
     return len(runs), max(str(run.provenance.get("finished", "")) for run in runs), max(run.id for run in runs)
@@ -184,6 +191,7 @@ class Scored:
 
     runs: tuple[Result, ...]
     score: float
+    epoch: int = 0  # after which it was scored, if the search chose one; 0: at the end
 
     @property
     def loss(self) -> str:
@@ -191,8 +199,10 @@ class Scored:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Its knobs and tunable settings, which search chose."""
-        return self.runs[0].trial.searched
+        """Its knobs and tunable settings, and the epoch to stop after, which search chose."""
+        trial = self.runs[0].trial
+        early = self.epoch and self.epoch < trial.last_epoch
+        return {**trial.searched, **({"stop_after": self.epoch} if early else {})}
 
 
 def score(runs: Sequence[Result], metric: str) -> Scored:
@@ -200,21 +210,35 @@ def score(runs: Sequence[Result], metric: str) -> Scored:
     return Scored(tuple(runs), sum(run.metrics[metric] for run in runs) / len(runs))
 
 
-def scored_search(results: Iterable[Result], metric: str, folds: int) -> list[Scored]:
+def score_at_best_epoch(runs: Sequence[Result], metric: str) -> Scored:
+    """A configuration scored after the epoch with the best mean over its runs, the first of equal ones; at the end, if
+    not every run was measured after every epoch."""
+    if not all(has_epochs(run.curve, metric) for run in runs):
+        return score(runs, metric)
+    curves = [{int(row["epoch"]): row[metric] for row in run.curve if row["epoch"]} for run in runs]
+    means = {epoch: sum(curve[epoch] for curve in curves) / len(curves) for epoch in curves[0]}
+    if not means:
+        return score(runs, metric)
+    epoch = max(means, key=lambda epoch: (means[epoch], -epoch))
+    return Scored(tuple(runs), means[epoch], epoch)
+
+
+def scored_search(results: Iterable[Result], metric: str, folds: int, *, select_epochs: bool = False) -> list[Scored]:
     """The configurations that have a result on each of the protocol's validation folds, by id. One that lacks a fold is
-    no candidate."""
+    no candidate. With `select_epochs`, each counts as it was after its best epoch."""
     wanted = {f"val{number}" for number in range(folds)}
     groups: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.id):
         if result.trial.fold in wanted and metric in result.metrics:
             groups.setdefault(result.trial.id_without("fold"), []).append(result)
-    return [score(runs, metric) for runs in groups.values() if len(runs) == folds]
+    scored = score_at_best_epoch if select_epochs else score
+    return [scored(runs, metric) for runs in groups.values() if len(runs) == folds]
 
 
-def best(results: Iterable[Result], metric: str, folds: int) -> dict[str, Scored]:
+def best(results: Iterable[Result], metric: str, folds: int, *, select_epochs: bool = False) -> dict[str, Scored]:
     """The best configuration of each loss by its mean over the validation folds. Equal scores: the first id."""
     winners: dict[str, Scored] = {}
-    for candidate in scored_search(results, metric, folds):
+    for candidate in scored_search(results, metric, folds, select_epochs=select_epochs):
         if candidate.loss not in winners or candidate.score > winners[candidate.loss].score:
             winners[candidate.loss] = candidate
     return winners

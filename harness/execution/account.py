@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import plan
 from harness.analysis.results import best
-from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial
+from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial, has_epochs
 from harness.store import Store
 
 
@@ -37,7 +37,8 @@ class Account:
             self.final = []
             return
         protocol = self.experiment.protocol
-        winners = best(self.stored(self.search), protocol.select, protocol.folds)
+        stored = self.stored(self.search)
+        winners = best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
         self.chosen = {loss: winner.values for loss, winner in winners.items()}
         self.final = plan.final(self.experiment, self.chosen)
 
@@ -55,6 +56,7 @@ class Account:
             trials=experiment.trials,
             seeds=experiment.seeds,
             scheduler=experiment.scheduler,
+            select_epochs=protocol.select_epochs,
             settings={**experiment.settings, **knobs},
             space=self._space(),
             search=_ids(self.search),
@@ -103,15 +105,25 @@ class Account:
         return [trial for trial in unique if self.rerun or not self.is_done(trial)]
 
     def is_done(self, trial: Trial) -> bool:
-        """Whether a trial is stored, with curves if the experiment wants them; or was stopped early, if the experiment
-        has a scheduler too."""
+        """Whether a trial is stored, with curves if the experiment wants them and with the metrics of each epoch if it
+        chooses among epochs; or was stopped early, if the experiment has a scheduler too."""
         result = self.store.get(trial)
-        if result is not None:
+        if result is not None and not self.lacks_epochs(result):
             return not self.draws_curves(trial) or result.has_curves
         return self.experiment.scheduler != "none" and not trial.on_test and self.store.stopped(trial)
 
     def draws_curves(self, trial: Trial) -> bool:
         return self.experiment.curves and trial.is_final
+
+    def selects_epochs(self, trial: Trial) -> bool:
+        """Whether the number of epochs is chosen by it: it is then evaluated after every epoch."""
+        return self.experiment.protocol.select_epochs and self.purpose(trial) == "search"
+
+    def lacks_epochs(self, result: Result) -> bool:
+        """Whether epochs are to be chosen by a result that was measured at its end only."""
+        metric = self.experiment.protocol.select
+        measured = metric in result.metrics and not has_epochs(result.curve, metric)
+        return self.selects_epochs(result.trial) and measured
 
     def is_watched(self, trial: Trial) -> bool:
         """Whether the scheduler may stop it: it is then evaluated after every epoch."""
@@ -119,7 +131,7 @@ class Account:
 
     def replaces(self, trial: Trial) -> bool:
         """Whether a new result takes the place of a stored one."""
-        return self.rerun or self.draws_curves(trial)
+        return self.rerun or self.draws_curves(trial) or (self.selects_epochs(trial) and not self.is_done(trial))
 
     def purpose(self, trial: Trial) -> Purpose:
         """What a trial is run for. A cell of a grid is not a search trial."""

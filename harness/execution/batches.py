@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from harness import plan
 from harness.data import folds, listing, loading
 from harness.execution.account import Account
 from harness.spec import Dataset, Trial, UserError
@@ -12,8 +13,8 @@ Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each trai
 
 
 def check(account: Account, say: Callable[[str], None]) -> None:
-    """A UserError if a pair loss could find no pair; a line for what batches have less of than was asked for. Stored
-    trials are not looked at."""
+    """A UserError if a pair loss could find no pair, or a loss with batches of its own could not fill them; a line for
+    what other batches have less of than was asked for. Stored trials are not looked at."""
     pending = [*account.pending(account.known), *account.unnamed()]
     trials = [trial for trial in pending if not trial.is_baseline]
     if not trials:
@@ -24,6 +25,8 @@ def check(account: Account, say: Callable[[str], None]) -> None:
     for trial in trials:
         if trial.loss in pair_losses:
             check_pairs(trial, sizes[trial.fold])
+        if plan.has_own_batch(experiment, trial):
+            check_own_batch(trial, sizes[trial.fold])
     for line in (*small_classes(trials, sizes), *few_classes(trials, sizes)):
         say(line)
 
@@ -44,6 +47,16 @@ def check_pairs(trial: Trial, sizes: Sequence[int]) -> None:
             f"{trial.dataset}: each of the {len(sizes)} training classes{of(trial.fold)} has a single image; "
             f"{trial.loss}, a pair loss, compares images of a class; losses of other families train so: "
             "harness ls losses"
+        )
+
+
+def check_own_batch(trial: Trial, sizes: Sequence[int]) -> None:
+    """A smaller batch than the other losses have would not be fair."""
+    if len(sizes) < trial.classes_per_batch:
+        raise UserError(
+            f"{trial.loss}: its batches of {trial.classes_per_batch} classes x {trial.samples_per_class} need "
+            f"{trial.classes_per_batch} training classes, {trial.dataset} has {len(sizes)}{of(trial.fold)}; choose "
+            "another --protocol, or set one batch for all losses: --set samples_per_class=..."
         )
 
 

@@ -19,7 +19,7 @@ class Display:
         self.console = console
         self.total = self.done = 0
         self.begun = time.monotonic()
-        self.best = BestScores(protocol.select, protocol.folds)
+        self.best = BestScores(protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
         self.running: dict[str, TaskID] = {}
         self.warned: set[tuple[str, str]] = set()  # ids of trials, and what they were warned of
         self.live = Bars(

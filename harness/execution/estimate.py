@@ -66,10 +66,10 @@ def seconds_of(trial: Trial, account: Account, cost: "Cost") -> float:
     evaluated_per_epoch = 0.0
     if account.draws_curves(trial):
         evaluated_per_epoch = training + test
-    elif account.is_watched(trial) or trial.checkpoint != "last":
+    elif account.is_watched(trial) or account.selects_epochs(trial) or trial.checkpoint != "last":
         evaluated_per_epoch = test
     warmup = trial.warmup_epochs * training * cost.evaluate  # the trunk gets no gradient
-    epochs = trial.epochs * (training * cost.train + evaluated_per_epoch * cost.evaluate)
+    epochs = trial.last_epoch * (training * cost.train + evaluated_per_epoch * cost.evaluate)
     return warmup + epochs + test * cost.evaluate
 
 

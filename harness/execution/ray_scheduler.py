@@ -29,7 +29,7 @@ class PerLoss(FIFOScheduler):
                         time_attr="epoch",
                         metric=metric,
                         mode="max",
-                        max_t=max(2, job.trial.epochs),
+                        max_t=max(2, job.trial.last_epoch),
                         grace_period=1,
                         reduction_factor=2,
                         stop_last_trials=False,  # what reaches the end is evaluated like any other trial
@@ -48,6 +48,6 @@ class PerLoss(FIFOScheduler):
         rung = self._rung(trial)
         if rung is None or "epoch" not in result:
             return TrialScheduler.CONTINUE
-        if result["epoch"] >= self.jobs[name_of(trial)].trial.epochs:  # it has trained in full: its result counts
+        if result["epoch"] >= self.jobs[name_of(trial)].trial.last_epoch:  # it has trained in full: its result counts
             return TrialScheduler.CONTINUE
         return str(rung.on_trial_result(tune_controller, trial, result))

@@ -101,6 +101,7 @@ class Run:
             skip_bad_images=experiment.skip_bad_images,
             weights_file=experiment.weights_file,
             validate=account.is_watched(trial),
+            select_epochs=account.selects_epochs(trial),
             curves=account.draws_curves(trial),
             nmi=account.purpose(trial) != "search" or experiment.protocol.select == "NMI",
         )

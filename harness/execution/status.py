@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis.budget import selection
+from harness.analysis.budget import selection, selects_epochs
 from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
@@ -135,7 +135,7 @@ def best_scores(results: Sequence[Result]) -> list[str]:
     lines = []
     for (dataset, protocol), members in group_by(results, lambda result: (result.trial.dataset, result.trial.protocol)):
         folds, metric = selection(protocol)
-        best = BestScores(metric, folds)
+        best = BestScores(metric, folds, select_epochs=selects_epochs(protocol))
         for result in members:
             best.add(result)
         if best.scores:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from harness.analysis.results import score
+from harness.analysis.results import score, score_at_best_epoch
 from harness.spec import Failure, Metrics, Progress, Result, Stopped, percent
 
 CENTURY = 100 * 365 * 24 * 3600  # seconds
@@ -53,9 +53,10 @@ class BestScores:
     """The best validation score of each loss so far, by the protocol's metric. A search trial's score is the mean over
     its folds and counts when all of them have ended."""
 
-    def __init__(self, metric: str, folds: int) -> None:
+    def __init__(self, metric: str, folds: int, *, select_epochs: bool = False) -> None:
         self.metric = metric
         self.folds = folds
+        self.score = score_at_best_epoch if select_epochs else score
         self.runs: dict[str, list[Result]] = {}  # of configurations that are not complete
         self.scores: dict[str, float] = {}
 
@@ -69,7 +70,7 @@ class BestScores:
             runs.append(result)
             if len(runs) < self.folds:
                 return
-        mean = score(runs, self.metric).score
+        mean = self.score(runs, self.metric).score
         self.scores[trial.loss] = max(mean, self.scores.get(trial.loss, mean))
 
     def __str__(self) -> str:

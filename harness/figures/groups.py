@@ -7,8 +7,16 @@ from dataclasses import dataclass
 
 from harness import commands
 from harness.analysis import budget
-from harness.analysis.results import amount, by_dataset, configurations, largest_ensembles, select, usual_settings
-from harness.spec import BASELINE, Result, UserError
+from harness.analysis.results import (
+    amount,
+    by_dataset,
+    comparable,
+    configurations,
+    largest_ensembles,
+    select,
+    usual_settings,
+)
+from harness.spec import BASELINE, SHARED, Result, UserError
 
 FEW = 4  # up to so many runs are listed by id; more are counted
 
@@ -109,8 +117,12 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
 
 def trained_alike(runs: Sequence[Result]) -> list[Result]:
     """The runs with the settings that most losses share."""
-    usual = tuple(usual_settings(runs).values())
-    return [run for run in runs if run.trial.shared == usual]
+    usual = usual_settings(runs)
+    return [run for run in runs if conditions(run) == comparable(usual)] if usual else []
+
+
+def conditions(run: Result) -> tuple:
+    return comparable(dict(zip(SHARED, run.trial.shared, strict=True)))
 
 
 def search_of(group: Group) -> Search:
@@ -118,8 +130,8 @@ def search_of(group: Group) -> Search:
     folds, metric = budget.selection(group.protocol)
     searched = {f"val{number}" for number in range(folds)}
     trials = [run for run in group.validation() if run.purpose == "search" and run.trial.fold in searched]
-    final = {run.trial.shared for run in trained_alike(group.final())}
-    trials = trained_alike([run for run in trials if run.trial.shared in final] or trials)
+    final = {conditions(run) for run in trained_alike(group.final())}
+    trials = trained_alike([run for run in trials if conditions(run) in final] or trials)
     scores: dict[str, list[float]] = {}
     runs: list[Result] = []
     for loss in sorted({run.trial.loss for run in trials}):

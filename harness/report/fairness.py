@@ -14,9 +14,9 @@ from harness.tables.layout import Table
 RULES = (
     "Classes are split, not images: one half trains, the other half tests. Search uses only validation classes, which "
     "are held out of the training half. Final runs train on the whole training half and are measured on test classes.",
-    "All losses of one run have the same network, images, batches, epochs and number of search trials. A row that was "
-    "trained differently is footnoted, and captions state each loss's budget. Raw pixels and the untrained network are "
-    "measured too: a loss that does not beat both has not learned a metric.",
+    "All losses of one run have the same network, images, batch size, epochs and number of search trials. A row that "
+    "was trained differently is footnoted, and captions state each loss's budget. Raw pixels and the untrained network "
+    "are measured too: a loss that does not beat both has not learned a metric.",
 )
 
 
@@ -54,6 +54,8 @@ def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
             f"{own}: those with the best {metric} on {on} where a loss was searched, otherwise the protocol's or the "
             f"user's. {trials:,} search trials are stored."
         )
+        if budget.selects_epochs(name):
+            yield "A search also chooses the number of epochs: the one after which the mean over the folds is best."
     else:
         yield f"{own}: the protocol's or the user's. No search trial is stored."
 

@@ -6,12 +6,25 @@ from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, 
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
-from harness.spec.records import COLLAPSED, SCHEMA, Failure, Metrics, Purpose, Result, Stopped, ensemble_id, has_curves
+from harness.spec.records import (
+    COLLAPSED,
+    SCHEMA,
+    Failure,
+    Metrics,
+    Purpose,
+    Result,
+    Stopped,
+    ensemble_id,
+    has_curves,
+    has_epochs,
+)
 from harness.spec.secrets import redacted
 from harness.spec.text import has_controls, printable
 from harness.spec.trial import (
     BASELINE,
+    BATCH,
     NEUTRAL,
+    PER_LOSS,
     PIXELS,
     RUN_SETTINGS,
     SEARCHABLE,
@@ -21,14 +34,17 @@ from harness.spec.trial import (
     VALIDATION_FOLDS,
     Trial,
     check_rules,
+    recomposed,
     short_hash,
 )
 
 __all__ = [
     "BASELINE",
+    "BATCH",
     "COLLAPSED",
     "METRICS",
     "NEUTRAL",
+    "PER_LOSS",
     "PIXELS",
     "ROLES",
     "RUN_SETTINGS",
@@ -67,12 +83,14 @@ __all__ = [
     "first_line",
     "has_controls",
     "has_curves",
+    "has_epochs",
     "known_metric",
     "metric_order",
     "papers_metrics",
     "percent",
     "printable",
     "recall_k",
+    "recomposed",
     "redacted",
     "short_hash",
     "shortened",

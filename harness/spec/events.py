@@ -67,6 +67,7 @@ class Job:
     device: str | None = None  # None: a GPU if there is one
     origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials
+    select_epochs: bool = False  # evaluate after each epoch without exception: the number of epochs is chosen by it
     curves: bool = False  # of a final run: evaluate after each epoch, for the record alone
     nmi: bool = True  # measure NMI: k-means may take longer than all other metrics
     data_root: str = ""  # where the dataset's folder is looked for

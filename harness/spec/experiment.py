@@ -76,11 +76,17 @@ class Protocol:
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset -> settings that differ there
     few_images: Mapping[str, Any] = field(default_factory=dict)  # settings that differ where classes are small:
     few_below: int = 0  # where a training class has fewer images than this, on average
+    select_epochs: bool = False  # a search also chooses after which epoch final runs stop
+    families: Mapping[str, int] = field(default_factory=dict)  # family of losses -> its samples_per_class
 
     def values(self, dataset: str, loss: str) -> dict[str, Any]:
-        """What the protocol gives for one loss on one dataset, or on any: knobs, lr, weight_decay."""
+        """What the protocol gives for one loss on one dataset, or on any: knobs, and settings of PER_LOSS."""
         layers = (self.tuned.get(which, {}).get(loss) for which in ("any", dataset))
         return {key: value for layer in layers if layer for key, value in layer.values.items()}
+
+    def of_family(self, family: str) -> dict[str, Any]:
+        """What the protocol gives for a family of losses."""
+        return {"samples_per_class": self.families[family]} if family in self.families else {}
 
     def shared(self, dataset: str, images_per_class: float = math.inf) -> dict[str, Any]:
         """What every loss has on one dataset. Stronger last: [train], [few_images], [dataset.NAME]."""

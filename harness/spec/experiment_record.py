@@ -35,6 +35,7 @@ class ExperimentRecord:
     scheduler: str  # that may stop search trials early; "none"
     settings: Mapping[str, Any]  # set by hand: epochs=4 as {"epochs": 4}, group.anchors=1 as {"group.anchors": 1}
     space: Mapping[str, Mapping[str, Any]]  # loss -> what search varies, and within which limits
+    select_epochs: bool = False  # the search also chooses after which epoch final runs stop
     search: tuple[str, ...] = ()  # ids of trials, sorted
     grid: tuple[str, ...] = ()
     final: tuple[str, ...] = ()
@@ -52,6 +53,8 @@ class ExperimentRecord:
         }
         if self.search:
             del requested["final"]  # they follow from the search
+        if self.select_epochs:  # left out where it is not, as in records from before it was there
+            requested["select_epochs"] = True
         return short_hash(json.dumps(requested, sort_keys=True, separators=(",", ":")))
 
     def ids(self, role: Role) -> tuple[str, ...]:
@@ -100,6 +103,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -116,6 +123,7 @@ def _is_table_of_tables(value: Any) -> bool:
 _FORMS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
     str: (_is_text, "text"),
     int: (_is_count, "an integer >= 0"),
+    bool: (_is_flag, "true or false"),
     tuple[str, ...]: (_is_ids, "a list of ids"),
     Mapping[str, Any]: (_is_table, "a table"),
     Mapping[str, Mapping[str, Any]]: (_is_table_of_tables, "a table of tables"),

@@ -146,6 +146,11 @@ def has_curves(curve: Iterable[Mapping[str, float]]) -> bool:
     return all("train R@1" in row for row in curve if row["epoch"])
 
 
+def has_epochs(curve: Iterable[Mapping[str, float]], metric: str) -> bool:
+    """Whether a metric was measured on the held-out classes after every epoch."""
+    return all(metric in row for row in curve if row["epoch"])
+
+
 def ensemble_id(size: int, members: Iterable[str]) -> str:
     return short_hash(f"{size} of {' '.join(sorted(members))}")
 

@@ -19,8 +19,10 @@ BASELINE = "none"  # the loss of the two baselines
 PIXELS = "pixels"  # the backbone of the raw-pixel baseline
 
 RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
-TUNABLE = ("lr", "weight_decay")  # settings that a protocol may give for a single loss
-SEARCHABLE = (*TUNABLE, "warmup_epochs")  # settings that random search may draw
+TUNABLE = ("lr", "weight_decay")  # settings that are each loss's own
+BATCH = ("classes_per_batch", "samples_per_class")
+PER_LOSS = (*TUNABLE, "samples_per_class")  # settings that a protocol may give for a single loss
+SEARCHABLE = (*PER_LOSS, "warmup_epochs")  # settings that random search may draw
 
 
 def _setting(meaning: str, **limits: Any) -> Any:
@@ -96,6 +98,11 @@ class Trial:
         neutral=0.0,
         least=0,
     )
+    stop_after: int = _added(
+        "the epoch after which training stops, with the schedule of all `epochs`; 0: it does not stop early",
+        neutral=0,
+        least=0,
+    )
 
     @cached_property
     def id(self) -> str:
@@ -153,6 +160,11 @@ class Trial:
         return "test classes" if self.on_test else "validation classes"
 
     @property
+    def last_epoch(self) -> int:
+        """The epoch that training ends with."""
+        return self.stop_after or self.epochs
+
+    @property
     def shared(self) -> tuple[Any, ...]:
         """The settings that every loss of a fair comparison has in common."""
         return tuple(getattr(self, name) for name in SHARED)
@@ -204,12 +216,20 @@ SETTINGS: Mapping[str, Field] = settings_of(Trial)
 NEUTRAL: Mapping[str, Any] = {
     item.name: item.metadata["neutral"] for item in dataclasses.fields(Trial) if "neutral" in item.metadata
 }
-SHARED = tuple(name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE))
+SHARED = tuple(name for name in SETTINGS if name not in (*RUN_SETTINGS, *TUNABLE, "stop_after"))
 
 
 def short_hash(text: str) -> str:
     """12 hex digits: what trials, ensembles and files are called by."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def recomposed(settings: Mapping[str, Any], samples: int) -> dict[str, int]:
+    """The batch of these settings with so many images per class: as many images, of more or fewer classes."""
+    classes, usual = (settings[name] for name in BATCH)
+    if samples < 1 or classes * usual % samples:
+        raise UserError(f"samples_per_class={samples}: must divide the {classes} x {usual} images of a batch")
+    return {"classes_per_batch": classes * usual // samples, "samples_per_class": samples}
 
 
 def check_rules(values: Mapping[str, Any]) -> None:
@@ -220,5 +240,9 @@ def check_rules(values: Mapping[str, Any]) -> None:
         raise UserError(f"crop_scale={values['crop_scale']:g}: must be a share of the image's area, at most 1")
     if values["augment"] == "drawings" and values["aspect"] == "kept":
         raise UserError("augment=drawings: needs square images, aspect=square")
+    if values["stop_after"] and values["stop_after"] >= values["epochs"]:
+        raise UserError(
+            f"stop_after={values['stop_after']}: must be below epochs={values['epochs']}, or 0 for all of them"
+        )
     if values["schedule"] == "reloads" and values["checkpoint"] == "last":
         raise UserError("schedule=reloads: goes back to the best epoch, so it needs checkpoint=best-test")

@@ -82,6 +82,21 @@ def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[st
     return [*lines, *hours]
 
 
+def epochs(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
+    """Whose number of epochs a search has chosen. `results`: with the search trials."""
+    chosen: dict[str, bool] = {}
+    for dataset in datasets:
+        for runs in configurations(result for result in dataset.results if result.is_single):
+            trial = runs[0].trial
+            searched = budget.selects_epochs(trial.protocol) and budget.of(trial, results).chose_epochs(trial)
+            chosen[runs[0].title] = chosen.get(runs[0].title, True) and searched
+    titles = [title for title in chosen if chosen[title]]
+    if not titles:
+        return []
+    whose = "each loss" if len(titles) == len(chosen) else ", ".join(titles)
+    return [f"The number of epochs of {whose} was chosen on validation classes."]
+
+
 def footnotes(
     runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], *, beside: bool
 ) -> tuple[str, ...]:
@@ -92,6 +107,8 @@ def footnotes(
     notes = []
     if trial.epoch_chosen_on:
         notes.append(f"Its epoch was chosen on {trial.epoch_chosen_on}.")
+    if trial.stop_after:
+        notes.append(f"Trained for {trial.stop_after} of {trial.epochs} epochs, with the schedule of all.")
     skipped = result.provenance.get("bad_images_skipped")
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out.")

@@ -58,6 +58,11 @@ def table(kind: Kind, comparison: Comparison, results: Sequence[Result], options
     every = (*printed, *measured)
     legend = captions.legend(kind, every, captions.seeds_of(results))
     caption = " ".join(
-        [*legend, *captions.nmi(datasets, columns, options.recipe), *captions.budgets(datasets, comparison.results)]
+        [
+            *legend,
+            *captions.nmi(datasets, columns, options.recipe),
+            *captions.epochs(datasets, comparison.results),
+            *captions.budgets(datasets, comparison.results),
+        ]
     )
     return Table(kind, comparison.protocol, comparison.backbone, columns, every, caption)

@@ -104,7 +104,7 @@ def distinction(result: Result, others: Sequence[Result]) -> str:
 
     def values(result: Result) -> dict[str, Any]:
         trial = result.trial
-        names = (*TUNABLE, "loss_version", *(PIXEL_SETTINGS if trial.is_pixels else ()))
+        names = (*TUNABLE, "stop_after", "loss_version", *(PIXEL_SETTINGS if trial.is_pixels else ()))
         settings = {name: getattr(trial, name) for name in names}
         return {**settings, **trial.knobs}
 

@@ -37,10 +37,12 @@ def table(comparison: Comparison, dataset: OnDataset) -> Table:
             cells = tuple(Cell(text) for text in row_texts(run, spent))
             of_loss.append(Row(run.title + distinction(run, examples), cells))
         rows += sorted(of_loss, key=lambda row: row.label)
+    at_best = ", each configuration after its best epoch" if budget.selects_epochs(comparison.protocol) else ""
+    hours = " ".join(budget.meaning_of_hours(counted))
     caption = (
-        f"Random search on validation classes, selected by {metric}. Hours and images are those of search and final "
-        f"runs together. {' '.join(budget.meaning_of_hours(counted))} Expected best: mean ± standard deviation of the "
-        "best of n trials, over all subsets of n trials."
+        f"Random search on validation classes, selected by {metric}{at_best}. Hours and images are those of search and "
+        f"final runs together. {hours} Expected best: mean ± standard deviation of the best of n trials, over all "
+        "subsets of n trials."
     )
     if early_stopped:
         caption += " Trials that ASHA stopped early are not counted, so the expected best is optimistic."
@@ -70,4 +72,5 @@ def chosen_values(run: Result, trials: Sequence[Result]) -> str:
     """The values that search chose: the rates and knobs that varied in it, or all if there was no search."""
     mine = run.trial.searched
     varied = [name for name in mine if len({repr(trial.trial.searched.get(name)) for trial in trials}) > 1]
-    return ", ".join(f"{name} = {written(mine[name])}" for name in varied or mine)
+    stop = [f"stop_after = {run.trial.stop_after}"] if run.trial.stop_after else []
+    return ", ".join([*(f"{name} = {written(mine[name])}" for name in varied or mine), *stop])

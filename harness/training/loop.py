@@ -165,7 +165,7 @@ def progress(
         check_finite(values, epoch)
     number = len(values)
     done = (epoch - 1) * len(stage.batches) + number
-    left = (spent + elapsed) / done * (stage.steps - done)
+    left = (spent + elapsed) / done * (stage.last_step - done)
     speed = seen / max(elapsed, 1e-9)
     steps = stage.steps_of(epoch)
     return Progress(stage.name, epoch, stage.last_epoch, number, steps, loss, speed, left, cosine=cosine_value)

@@ -27,8 +27,9 @@ def validation(job: Job, setup: TrialSetup, stage: Stage) -> Validate | None:
     """What to measure after each epoch, if anything."""
     if job.curves:
         return lambda: curve_metrics(setup)
-    if job.validate or stage.best:
-        return lambda: measure(setup, job.dataset.recall_at, nmi=job.validate and job.nmi)
+    watched = job.validate or job.select_epochs
+    if watched or stage.best:
+        return lambda: measure(setup, job.dataset.recall_at, nmi=watched and job.nmi)
     return None
 
 

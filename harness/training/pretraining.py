@@ -40,6 +40,7 @@ NOT_OF_PRETRAINING = frozenset(
         "drops",
         "checkpoint",
         "warmup_epochs",
+        "stop_after",
     }
 )
 

@@ -44,15 +44,20 @@ class Stage:
     drops: tuple[int, ...] = ()
     best: str = ""  # a metric: the stage ends with the network of its best epoch on the held-out classes
     frozen: bool = False  # the trunk does not learn
+    stop_after: int = 0  # the epoch after which it ends, with the schedule of all; 0: it does not end early
 
     @property
     def steps(self) -> int:
-        """Of the whole stage; a fraction of an epoch has at least one."""
+        """Of the schedule; a fraction of an epoch has at least one."""
         return max(1, round(self.epochs * len(self.batches))) if self.epochs else 0
 
     @property
     def last_epoch(self) -> int:
-        return math.ceil(self.steps / len(self.batches))
+        return self.stop_after or math.ceil(self.steps / len(self.batches))
+
+    @property
+    def last_step(self) -> int:
+        return min(self.steps, self.last_epoch * len(self.batches))
 
     def steps_of(self, epoch: int) -> int:
         """The steps of one epoch, the first of which is 1."""
@@ -76,12 +81,13 @@ def main_stage(setup: TrialSetup, loss: Loss) -> Stage:
         schedule=trial.schedule,
         drops=trial.drops,
         best="R@1" if trial.checkpoint == "best-test" else "",
+        stop_after=trial.stop_after,
     )
 
 
 def warmup_stage(main: Stage, epochs: float) -> Stage:
     """What comes before the main stage: the same batches at a constant rate, the trunk held still."""
-    return replace(main, name="warmup", epochs=epochs, schedule="drops", drops=(), best="", frozen=True)
+    return replace(main, name="warmup", epochs=epochs, schedule="drops", drops=(), best="", frozen=True, stop_after=0)
 
 
 def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | None]:

@@ -28,6 +28,7 @@ from harness.spec import (
     disk_error,
     first_line,
     has_curves,
+    has_epochs,
     redacted,
 )
 from harness.spec.recipes import LLOYD
@@ -167,14 +168,19 @@ def train_stages(
     """Pre-training and warm-up, where the trial has them, and the trial's own stage. Returns its curve, and the seconds
     of this attempt and of those before it, as far as the checkpoint knows them."""
     trial, checkpoint = setup.trial, Checkpoint.read(storage, setup.trial).after(**spent)
-    if job.curves and checkpoint.stage == "train" and not has_curves(checkpoint.curve):
-        checkpoint = Checkpoint(seconds=checkpoint.seconds)  # earlier epochs have no curve, so start over
+    if checkpoint.stage == "train" and lacks_metrics(job, checkpoint.curve):
+        checkpoint = Checkpoint(seconds=checkpoint.seconds)  # earlier epochs were not measured, so start over
     if trial.pretrain_epochs and checkpoint.stage not in ("warmup", "train"):
         checkpoint = Checkpoint(seconds=(yield from pretrain(setup, loss, storage, checkpoint)))
     stage = main_stage(setup, loss)
     if trial.warmup_epochs and checkpoint.stage != "train":
         checkpoint = yield from warm_up(setup, warmup_stage(stage, trial.warmup_epochs), storage, checkpoint)
     return (yield from fit(setup, stage, storage, checkpoint, validation(job, setup, stage)))
+
+
+def lacks_metrics(job: Job, curve: Curve) -> bool:
+    """Whether an epoch was not measured that the job wants measured."""
+    return (job.curves and not has_curves(curve)) or (job.select_epochs and not has_epochs(curve, "R@1"))
 
 
 def warm_up(

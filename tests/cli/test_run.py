@@ -63,10 +63,10 @@ def test_search_chooses_on_validation_classes_and_reports_on_test_classes(
 
 
 def test_a_search_that_draws_the_same_values_twice_still_chooses(small: Path, harness: Harness) -> None:
-    said = harness("run", "--losses", "softmax", "--dataset", "blobs", "--trials", "3", "--set", "lr=1e-3")
+    said = harness("run", "--losses", "deep_spectral", "--dataset", "blobs", "--trials", "3", "--set", "lr=1e-3")
     assert said.code == 0
     assert said.err.count("-val0-") == 2  # an epoch's line and the end's: one trial, not three
-    assert "| Softmax" in said.out
+    assert "| Deep Spectral" in said.out
 
 
 def test_a_run_on_a_validation_fold_says_where_its_results_are(small: Path, harness: Harness) -> None:

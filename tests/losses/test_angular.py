@@ -16,9 +16,10 @@ from tests.losses.factories import defaults, dot, on_circle, random_batch, rando
 Angular = losses.get("angular")
 
 
-def reference(x: Tensor, labels: Tensor, alpha: float, weight: float) -> float:
+def reference(x: Tensor, labels: Tensor, alpha: float, weight: float, n_pairs: str = "raw") -> float:
     """Wang et al., section 3.3, triplet by triplet."""
     rows = unit_rows(x)
+    raw = x.tolist() if n_pairs == "raw" else rows
     y = labels.tolist()
     t = math.tan(math.radians(alpha)) ** 2
     total, pairs = 0.0, 0
@@ -32,26 +33,28 @@ def reference(x: Tensor, labels: Tensor, alpha: float, weight: float) -> float:
                 if y[n] != y[a]:
                     middle = [u + v for u, v in zip(rows[a], rows[p], strict=True)]
                     angular += math.exp(4 * t * dot(middle, rows[n]) - 2 * (1 + t) * dot(rows[a], rows[p]))
-                    n_pair += math.exp(dot(rows[a], rows[n]) - dot(rows[a], rows[p]))
+                    n_pair += math.exp(dot(raw[a], raw[n]) - dot(raw[a], raw[p]))
             total += math.log(n_pair) + weight * math.log(angular)
     return total / pairs if pairs else 0.0
 
 
 def test_defaults_are_the_published_ones() -> None:
-    assert defaults("angular") == {"alpha": 45.0, "weight": 2.0}
+    assert defaults("angular") == {"alpha": 45.0, "weight": 2.0, "n_pairs": "raw"}
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("n_pairs", ["raw", "unit"])
 @pytest.mark.parametrize(("alpha", "weight"), [(36.0, 1.0), (45.0, 2.0), (55.0, 0.5), (70.0, 2.0)])
-def test_equals_the_triple_loop(seed: int, alpha: float, weight: float) -> None:
+def test_equals_the_triple_loop(seed: int, alpha: float, weight: float, n_pairs: str) -> None:
     x, y = random_batch(seed)
-    ours = Angular(3, 4, alpha=alpha, weight=weight)(x, y).item()
-    assert ours == pytest.approx(reference(x, y, alpha, weight), rel=1e-9)
+    ours = Angular(3, 4, alpha=alpha, weight=weight, n_pairs=n_pairs)(x, y).item()
+    assert ours == pytest.approx(reference(x, y, alpha, weight, n_pairs), rel=1e-9)
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+@pytest.mark.parametrize("n_pairs", ["raw", "unit"])
+def test_gradients_are_those_of_finite_differences(n_pairs: str) -> None:
     x, y = random_batch(1)
-    assert torch.autograd.gradcheck(lambda x: Angular(3, 4)(x, y), (x.requires_grad_(),))
+    assert torch.autograd.gradcheck(lambda x: Angular(3, 4, n_pairs=n_pairs)(x, y), (x.requires_grad_(),))
 
 
 def test_one_pair_by_hand() -> None:
@@ -75,21 +78,32 @@ def test_an_angle_beyond_the_steepest_is_refused() -> None:
         config.loss("angular").knobs["alpha"].parse("89")
 
 
-def test_the_length_of_an_embedding_does_not_matter() -> None:
+def test_the_length_of_an_embedding_matters_to_the_n_pairs_term_alone() -> None:
     x, y = random_batch(2)
-    lengths = random_lengths(len(x))
-    torch.testing.assert_close(Angular(3, 4)(x, y), Angular(3, 4)(x * lengths, y))
+    longer = x * random_lengths(len(x))
+    same = losses.get("n_pairs")(3, 4, l2=0.0)
+    difference = Angular(3, 4)(longer, y) - Angular(3, 4)(x, y)
+    torch.testing.assert_close(difference, same(longer, y) - same(x, y))
+    unit_length = Angular(3, 4, n_pairs="unit")
+    torch.testing.assert_close(unit_length(x, y), unit_length(longer, y))
+
+
+def test_a_trial_of_version_1_means_unit_length() -> None:
+    """Its record has no such knob: the command that it prints asks for unit length."""
+    assert losses.facts("angular").added == Angular.added == {"n_pairs": "unit"}
+    assert Angular.version == 2
 
 
 @pytest.mark.parametrize("alpha", [36, 45])
-def test_agrees_with_pytorch_metric_learning_on_unit_length_embeddings(alpha: int) -> None:
+def test_agrees_with_pytorch_metric_learning(alpha: int) -> None:
+    """Its AngularLoss is the same on unit-length embeddings, its NTXentLoss on raw ones."""
     pytest.importorskip("pytorch_metric_learning")
     from pytorch_metric_learning import distances, losses
 
     x, y = random_batch(3)
-    x = unit(x)
-    n_pair = losses.NTXentLoss(temperature=1, distance=distances.DotProductSimilarity())
-    theirs = n_pair(x, y) + 2 * losses.AngularLoss(alpha)(x, y)
+    distance = distances.DotProductSimilarity(normalize_embeddings=False)
+    n_pair = losses.NTXentLoss(temperature=1, distance=distance)
+    theirs = n_pair(x, y) + 2 * losses.AngularLoss(alpha)(unit(x), y)
     assert Angular(3, 4, alpha=float(alpha))(x, y).item() == pytest.approx(theirs.item(), rel=1e-6)
 
 

@@ -92,7 +92,7 @@ def test_the_fields_that_do_not_count_are_those_of_the_main_stage(small: Path) -
     """A search over these shares one pre-training; the list is written out here so that a change is noticed."""
     loss = {"protocol", "loss", "loss_version", "knobs"}
     batches = {"augment", "crop_scale", "classes_per_batch", "samples_per_class"}
-    optimization = {"epochs", "warmup_epochs", "lr", "weight_decay", "schedule", "drops", "checkpoint"}
+    optimization = {"epochs", "warmup_epochs", "stop_after", "lr", "weight_decay", "schedule", "drops", "checkpoint"}
     assert loss | batches | optimization == NOT_OF_PRETRAINING
     assert pretraining_key(trial("group", pretrain_epochs=1, lr=0.5)) == pretraining_key(trial(pretrain_epochs=1))
 

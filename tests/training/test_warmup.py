@@ -17,6 +17,7 @@ from harness.training.checkpoint import Checkpoint
 from harness.training.loop import Learner
 from harness.training.optimizers import make_scheduler
 from harness.training.setup import main_stage, warmup_stage
+from losses.space import Range
 from tests.training.trials import blobs, job, run, run_until, set_up, trial
 
 
@@ -132,7 +133,7 @@ def test_the_untrained_network_has_none(small: Path) -> None:
 
 
 def test_random_search_may_draw_it(small: Path) -> None:
-    protocol = dataclasses.replace(config.protocol("tiny"), search={"warmup_epochs": (0.25, 4.0)})
+    protocol = dataclasses.replace(config.protocol("tiny"), search={"warmup_epochs": Range(0.25, 4.0, log=True)})
     group = (config.loss("group"),)
     drawn = plan.search(Experiment(blobs(), protocol, group, trials=5))
     assert len({trial.warmup_epochs for trial in drawn}) == 5
