@@ -71,7 +71,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
     problems += listing.links(dataset, files)
     copies = list(listing.copies(dataset, files, digests))
     if dataset.copies and copies:
-        print(f"{len(copies)} test images are copies of others, which belong to the dataset; results say how many")
+        say(f"{len(copies)} test images are copies of others, which belong to the dataset; results say how many")
     problems += [] if dataset.copies else copies
     exit_on_problems(problems)
 
