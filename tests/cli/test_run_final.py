@@ -57,7 +57,7 @@ def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
     assert final() == drawn
     assert "0 to run" in harness(*words, "--dry-run", "--curves").out
     single = next(id for id, one in drawn.items() if not one["ensemble"])
-    assert "--curves" in harness("show", single).out.splitlines()[-1]
+    assert "--curves" in harness("show", single).out.partition("Reproduce with:")[2].split("\n\n")[0]
 
 
 def test_ensembles_stand_below_their_loss_and_are_stored(small: Path, harness: Harness, tmp_path: Path) -> None:

@@ -256,7 +256,9 @@ def planned_by(command: str, monkeypatch: pytest.MonkeyPatch, fingerprint: str) 
     here, so their fingerprint is given."""
     requests: list[Request] = []
     monkeypatch.setattr(run_command, "execute", lambda request, dry_run: requests.append(request))
-    monkeypatch.setattr(request_module, "identify", lambda dataset, root: replace(dataset, fingerprint=fingerprint))
+    monkeypatch.setattr(
+        request_module, "identify", lambda dataset, root, say: replace(dataset, fingerprint=fingerprint)
+    )
     _, *words = shlex.split(command)
     typer.main.get_command(app)(words, prog_name="harness", standalone_mode=False)
     (request,) = requests
