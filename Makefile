@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint docs format clean
+.PHONY: demo test check chaos lint docs format clean
 .DEFAULT_GOAL := demo
 
 # The stamp is older than what it was made from: install again.
@@ -19,7 +19,10 @@ test: .venv/installed  ## every test
 	$(BIN)/pytest
 
 check: lint  ## format, lint, types and the fast tests
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not chaos_long"
+
+chaos: .venv/installed  ## every fault of the reliability suite, also the long ones; prints what happened
+	$(BIN)/pytest tests/chaos -m fault --faults
 
 lint: .venv/installed  ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -9,140 +9,23 @@
 The heavy packages (torch, ray, pandas) are imported when they are needed.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from dataclasses import fields as fields_of
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-from harness.spec import Failure, Purpose, Result, UserError, unknown
-from harness.tables.layout import Format, Kind, Options, Published
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from harness.api import Failure, Result, Results, UserError, load, run
 
 __all__ = ["Failure", "Result", "Results", "UserError", "__version__", "load", "run"]
 __version__ = "0.1.0"
 
 
-@dataclass(frozen=True)
-class Results:
-    """Stored results, to iterate over, to filter, and to see as a frame or as tables."""
+def __getattr__(name: str) -> Any:
+    """The interface is imported when it is used: the command line must heed Ctrl-C before it imports anything."""
+    if name not in __all__:
+        raise AttributeError(f"module 'harness' has no attribute {name!r}")
+    import harness.api
 
-    results: tuple[Result, ...]
-    failures: tuple[Failure, ...] = ()  # of run: trials that failed; the next run tries them again
-    problems: tuple[str, ...] = ()  # files of the store that are not results, and why
-    searched: tuple[Result, ...] = field(default=(), repr=False)  # runs on validation classes, for captions
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
-
-    def filter(
-        self,
-        *,
-        dataset: str | None = None,
-        loss: str | None = None,
-        protocol: str | None = None,
-        backbone: str | None = None,
-        fold: str | None = None,
-        purpose: Purpose | None = None,
-    ) -> "Results":
-        """The results that have these values; the raw-pixel baseline goes with any backbone. A value that no result has
-        is a UserError."""
-        from harness.analysis.results import matching
-
-        wanted = {"dataset": dataset, "loss": loss, "protocol": protocol, "backbone": backbone, "fold": fold}
-        results = matching(self.results, **wanted)
-        if purpose is not None:
-            results = [result for result in results if result.purpose == purpose]
-        return replace(self, results=tuple(results))
-
-    def frame(self) -> "pd.DataFrame":
-        """One row per result: the settings of its trial, each knob as knob.<name>, each metric as a column."""
-        from harness.analysis.results import frame
-
-        return frame(self.results)
-
-    def tables(
-        self,
-        kind: Kind | Literal["all"] = "losses",
-        format: Format = "markdown",
-        published: Published = "beside",
-        metrics: Sequence[str] = (),
-    ) -> str:
-        """The tables of `harness tables` as text, of one kind or of all. `published`: the paper's numbers beside ours,
-        in rows of their own, or not at all. `metrics`: the columns; empty for Recall@K and NMI."""
-        from harness.analysis.results import on_test, select
-        from harness.tables.build import KINDS, build_all
-        from harness.tables.render.data import csv
-        from harness.tables.render.formats import BIBLIOGRAPHY, render
-
-        if kind not in (*KINDS, "all"):
-            raise unknown("kind of table", kind, (*KINDS, "all"))
-        if format not in get_args(Format):
-            raise unknown("format", format, get_args(Format))
-        if format == "csv":
-            return csv(on_test(select(self.results)), metrics, published=published != "none")
-        kinds = tuple(KINDS) if kind == "all" else (kind,)
-        texts = render(build_all(self._with_searches(), kinds, Options(published, tuple(metrics))), format)
-        return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
-
-    def _with_searches(self) -> list[Result]:
-        """These results and their searches, because captions state each loss's budget."""
-        groups = {(result.trial.dataset, result.trial.protocol) for result in self.results}
-        ids = {result.id for result in self.results}
-        searches = [
-            result
-            for result in self.searched
-            if result.id not in ids and (result.trial.dataset, result.trial.protocol) in groups
-        ]
-        return [*self.results, *searches]
+    return getattr(harness.api, name)
 
 
-def load(folder: str | Path = "results") -> Results:
-    """The results that are stored in a folder."""
-    from harness.store import open_existing
-
-    results, problems = open_existing(Path(folder)).results()
-    return Results(tuple(results), problems=tuple(problems), searched=_on_validation(results))
-
-
-def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = False, **options: Any) -> Results:
-    """Train losses on a dataset and return the final results; stored trials are not run again.
-
-        harness.run(["group", "triplet"], "emoji", trials=8, seeds=3, set={"epochs": 4, "group.anchors": 1})
-
-    The options are those of `harness run`: protocol, weights, data_root, skip_bad_images, trials, seeds, ensemble, set,
-    grid, scheduler, keep_weights, curves, rerun, executor ("ray" or "local"), address, cpus_per_trial, gpus_per_trial,
-    max_failures, storage and results. harness.request.Request has their types and defaults. A request that cannot be
-    run is a UserError; a trial that fails is listed in `failures` of the results. `quiet` shows no progress on standard
-    error.
-    """
-    from rich.console import Console
-
-    from harness.execution.account import Account
-    from harness.execution.display import Display
-    from harness.execution.start import start
-    from harness.request import Request, experiment
-    from harness.storage import open_storage
-    from harness.store import Store
-
-    known = [item.name for item in fields_of(Request)]
-    for name in options:
-        if name not in known:
-            raise unknown("option", name, known)
-    request = Request(losses=losses, dataset=dataset, **options)
-    planned = experiment(request)
-    store = Store(Path(request.results).absolute())
-    account = Account(planned, store, rerun=request.rerun)
-    display = Display(Console(stderr=True, quiet=quiet), planned.protocol)
-    outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
-    stored, problems = store.results()
-    return Results(tuple(outcome.results), tuple(outcome.failures), tuple(problems), _on_validation(stored))
-
-
-def _on_validation(results: Sequence[Result]) -> tuple[Result, ...]:
-    return tuple(result for result in results if not result.trial.on_test)
+def __dir__() -> list[str]:
+    return __all__

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import re
+import sys
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from harness.spec import (
     recomposed,
     schema,
     short_hash,
+    shortened,
     unknown,
 )
 from losses.space import Choice, Range, Rates
@@ -412,8 +414,8 @@ def _searched(place: str, key: str, value: Any) -> Range | Choice:
 
 def _range(place: str, value: Any) -> tuple[float, float]:
     numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
-    if not numbers or len(value) != 2 or not 0 < value[0] < value[1]:
-        raise UserError(f"{place}={value}: must be [low, high] with 0 < low < high")
+    if not numbers or len(value) != 2 or not 0 < value[0] < value[1] <= sys.float_info.max:
+        raise UserError(f"{place}={shortened(value)}: must be [low, high] with 0 < low < high")
     return float(value[0]), float(value[1])
 
 

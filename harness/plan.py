@@ -1,5 +1,6 @@
 """Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -58,6 +59,20 @@ BASELINE_VERSION = 1
 # Where there are more test images than this, version 2 of the raw pixels shrinks them further: k-means of 3,072 numbers
 # per image would take longer than training.
 MANY_TEST_IMAGES, SMALL_PIXELS_VERSION = 20_000, 2
+
+MOST_TRIALS = 100_000  # of one run
+
+
+def count(experiment: Experiment) -> int:
+    """How many trials an experiment has, at most, without naming them."""
+    if experiment.grid:
+        cells = [
+            math.prod(len(values) for key, values in experiment.grid.items() if owner(key) in ("", loss.name))
+            for loss in experiment.losses
+        ]
+        return sum(cells) * experiment.seeds
+    searched = experiment.trials * experiment.protocol.folds
+    return len(experiment.losses) * (searched + experiment.seeds) + 1 + experiment.seeds
 
 
 def search(experiment: Experiment) -> list[Trial]:

@@ -3,11 +3,11 @@
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from harness import commands, config
+from harness import commands, config, plan
 from harness.assignments import grid_values, settings_and_knobs
 from harness.spec import (
     BASELINE,
@@ -19,6 +19,7 @@ from harness.spec import (
     Scheduler,
     UserError,
     recall_k,
+    shortened,
 )
 
 CORE = "group,triplet,proxy_nca,normalized_softmax"
@@ -76,8 +77,8 @@ def experiment(request: Request) -> Experiment:
     check_scheduler(request)
     weights, weights_file = resolve_weights(request, {**protocol.shared(dataset.name), **settings}, grid)
     data_root = Path(request.data_root).absolute()
-    return Experiment(
-        dataset=identify(dataset, data_root),
+    planned = Experiment(
+        dataset=dataset,
         protocol=protocol,
         losses=losses,
         trials=request.trials,
@@ -93,6 +94,8 @@ def experiment(request: Request) -> Experiment:
         knobs=knobs,
         grid=grid,
     )
+    check_size(planned)
+    return replace(planned, dataset=identify(dataset, data_root))
 
 
 def choose_losses(names: str | Sequence[str]) -> tuple[LossSpec, ...]:
@@ -121,7 +124,10 @@ def words_of(values: Assignments) -> list[str]:
         return [values]
     if not isinstance(values, Mapping):
         return list(values)
-    return [f"{key}={commands.written(value)}" for key, value in values.items()]
+    try:
+        return [f"{key}={commands.written(value)}" for key, value in values.items()]
+    except ValueError:
+        raise UserError(f"{', '.join(values)}: an integer must have at most 4,300 digits") from None
 
 
 def ensemble_sizes(request: Request) -> tuple[int, ...]:
@@ -176,12 +182,21 @@ def check_choices(request: Request) -> None:
 def check_numbers(request: Request) -> None:
     for option, least in (("trials", 0), ("seeds", 1), ("max-failures", 0)):
         value = getattr(request, option.replace("-", "_"))
-        if not isinstance(value, int) or value < least:
-            raise UserError(f"--{option} {value}: must be an integer >= {least}")
+        if not isinstance(value, int) or not least <= value <= plan.MOST_TRIALS:
+            raise UserError(
+                f"--{option} {shortened(value)}: must be an integer >= {least} and at most {plan.MOST_TRIALS:,}"
+            )
     for option, least in (("cpus-per-trial", 1), ("gpus-per-trial", 0)):
         value = getattr(request, option.replace("-", "_"))
-        if value is not None and value < least:
+        if value is not None and not least <= value < math.inf:
             raise UserError(f"--{option} {value:g}: must be a number >= {least}")
+
+
+def check_size(experiment: Experiment) -> None:
+    """Naming trials takes time and memory: a slip such as --trials 1000000 is refused before they are named."""
+    trials = plan.count(experiment)
+    if trials > plan.MOST_TRIALS:
+        raise UserError(f"{trials:,} trials are too many: must be at most {plan.MOST_TRIALS:,} in a run")
 
 
 def check_ray_job(request: Request, dataset: Dataset) -> None:

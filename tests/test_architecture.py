@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "figures": {"spec", "files", "config", "plan", "commands", "storage", "analysis", "data", "evaluation"},
     "report": {"spec", "config", "plan", "commands", "store", "analysis", "tables", "figures"},
 }
-ANYTHING = {"__init__", "__main__", "cli"}  # the Python interface and the command line come last
+ANYTHING = {"__init__", "__main__", "api", "cli"}  # the Python interface and the command line come last
 
 
 def files(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ import typer
 from typer.exceptions import TyperException
 
 import harness
+from harness.cli import signals
 from harness.cli.app import app
 from harness.cli.mistakes import explain
 from harness.spec import UserError
@@ -33,22 +34,26 @@ for name in COMMANDS:
 
 
 def main() -> NoReturn:
-    """Run the command; a mistake of the user's is one line and exit code 2."""
-    command = typer.main.get_command(app)
+    """Run the command. What a signal ends has the signal's exit code, whatever the command made of it."""
+    signals.message = ""
     try:
-        code = command(prog_name="harness", standalone_mode=False)
-    except UserError as error:
-        code = complain(str(error))
-    except TyperException as error:
-        code = complain(explain(error))
-    except BrokenPipeError:  # `harness tables | head`
-        sys.stderr.close()
-        code = 1
+        code = typer.main.get_command(app)(prog_name="harness", standalone_mode=False)
+        sys.stdout.flush()
+    except BaseException as error:
+        code = 0 if signals.received else complain(error)
+    if signals.received:
+        signals.leave()
     sys.exit(code or 0)
 
 
-def complain(message: str) -> int:
-    print(f"harness: {message}", file=sys.stderr)
+def complain(error: BaseException) -> int:
+    """The exit code of an error: a mistake of the user's is one line and 2. What is unexpected is raised again."""
+    if isinstance(error, BrokenPipeError):  # `harness tables | head`
+        sys.stderr.close()
+        return 1
+    if not isinstance(error, UserError | TyperException):
+        raise error
+    print(f"harness: {explain(error) if isinstance(error, TyperException) else error}", file=sys.stderr)
     return 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.exceptions import TyperException
 
-from harness.spec import UserError, unknown
+from harness.spec import UserError, shortened, unknown
 from harness.spec.field import WORDS
 
 LISTS = ("NAMES", "SIZES")  # metavars of options whose values are separated by commas
@@ -35,7 +35,7 @@ def wrong_value(error: TyperException, parameter: Any, context: Any) -> str:
     problems = getattr(error.__cause__, "errors", None)  # pydantic's; without them the value is missing
     if problems is None:
         return f"{name} is missing; usage: {usage(context)}"
-    value = problems()[0]["input"]
+    value = shortened(problems()[0]["input"])
     descriptor = parameter.type_descriptor
     choices = ", ".join(map(str, descriptor.choices or ()))
     allowed = f"one of {choices}" if choices else next(WORDS[kind] for kind in kinds(descriptor.annotation))

@@ -1,13 +1,12 @@
 """`harness run`: train losses and print their table."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness import request as requests
-from harness.cli import completion
+from harness.cli import completion, signals
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
 from harness.cli.run_summary import print_outcome, print_plan
 from harness.request import CORE, ExecutorName, Request
@@ -251,9 +250,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
         check_inputs(request, account, display)
         print_plan(account, request.threads)
         return
-    try:
-        outcome = start(request, account, storage_of(request.storage, store), display)
-    except KeyboardInterrupt:
-        print("harness: interrupted; finished trials are stored; rerun the same command to continue", file=sys.stderr)
-        raise typer.Exit(130) from None
+    signals.message = "interrupted; finished trials are stored; rerun the same command to continue"
+    outcome = start(request, account, storage_of(request.storage, store), display)
+    signals.message = ""
     print_outcome(account, outcome, problems)

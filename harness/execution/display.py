@@ -1,7 +1,6 @@
 """Progress on the screen while trials run: bars on a terminal, plain lines elsewhere."""
 
 import time
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -9,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
-from harness.execution.text import BestScores, outcome, position
+from harness.execution.text import BestScores, duration, outcome, position
 from harness.spec import Event, Progress, Protocol, Result, Trial
 
 
@@ -90,7 +89,7 @@ class Display:
         words = [f"{self.done} done, {len(self.running)} running, {self.total - self.done - len(self.running)} waiting"]
         if self.done:
             left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
-            words.append(f"about {timedelta(seconds=round(left))} left")
+            words.append(f"about {duration(left)} left")
         if self.best.scores:
             words.append(str(self.best))
         self.live.update(self.summary, total=max(1, self.total), completed=self.done, status="  ".join(words))

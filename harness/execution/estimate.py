@@ -4,7 +4,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import islice
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from harness.data import folds
 from harness.execution.account import Account
 from harness.execution.room import RESULT_BYTES
+from harness.execution.text import duration
 from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
@@ -43,7 +43,7 @@ def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
         shared |= shared_by(trial, account, costs[key])
     seconds += sum(once for once, _ in shared.values())
     disk += sum(size for _, size in shared.values())
-    return f"about {timedelta(seconds=round(seconds))} one after another on this machine, {disk / 1e6:.1f} MB of disk"
+    return f"about {duration(seconds)} one after another on this machine, {disk / 1e6:.1f} MB of disk"
 
 
 def job_of(trial: Trial, account: Account, threads: int) -> Job:

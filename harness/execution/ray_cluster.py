@@ -8,7 +8,9 @@ resuming is running the same command again.
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -68,6 +70,7 @@ class Cluster:
             check_address(self.address)
         # On a cluster the workers need our code; on this machine they import what we import.
         code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
+        terminate = signal.getsignal(signal.SIGTERM)
         try:
             context = ray.init(
                 address=self.address if joined else "local",
@@ -77,6 +80,10 @@ class Cluster:
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
+        except SystemExit:  # what Ray makes of SIGTERM while it starts
+            if callable(terminate):
+                terminate(signal.SIGTERM, None)
+            raise
         except (OSError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             if joined:
@@ -84,6 +91,8 @@ class Cluster:
             if isinstance(error, OSError):
                 raise UserError(f"Ray cannot start in {ray_folder()} (set by RAY_TMPDIR): {reason}") from None
             raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)  # not Ray's, which dumps the stack and aborts
         try:
             if url := context.dashboard_url:
                 say(f"Ray dashboard: http://{url}  (it asks for a token: ray get-auth-token)")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from harness.analysis.budget import selection, selects_epochs
@@ -11,12 +10,10 @@ from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
-from harness.execution.text import BestScores
+from harness.execution.text import BestScores, duration
 from harness.spec import Result, UserError, schema
 from harness.storage import Storage
 from harness.store import Store, read_json
-
-LONGEST = 1e9  # seconds: more is no estimate
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
         for beat in activity.restarting
     ]
     lines += [
-        f"{beat.name}  no sign of life for {span(beat.silence)}; log on {beat.node}: {beat.log}"
+        f"{beat.name}  no sign of life for {duration(beat.silence)}; log on {beat.node}: {beat.log}"
         for beat in activity.silent
     ]
     for failure in failures:
@@ -103,7 +100,7 @@ def summary(done: int, failed: int, activity: Activity) -> str:
     ended = planned - waiting - len(activity.running) - len(activity.silent)
     if ended > 0:
         spent = time.time() - min(plan.started for plan in activity.living)
-        line += f", about {span(spent / ended * (planned - ended))} left"
+        line += f", about {duration(spent / ended * (planned - ended))} left"
     return line
 
 
@@ -111,14 +108,10 @@ def left_line(plan: Announcement, left: int) -> str:
     """What a driver that is gone has left."""
     trials = f"{left} trial{'s' if left > 1 else ''} left"
     if plan.interrupted:
-        what = f"interrupted {span(plan.silence)} ago on {plan.node}"
+        what = f"interrupted {duration(plan.silence)} ago on {plan.node}"
     else:
-        what = f"no sign of life of the driver on {plan.node} for {span(plan.silence)}"
+        what = f"no sign of life of the driver on {plan.node} for {duration(plan.silence)}"
     return f"{what}: {trials}; run the same command to continue: {plan.command}"
-
-
-def span(seconds: float) -> str:
-    return str(timedelta(seconds=round(min(seconds, LONGEST))))
 
 
 def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -6,6 +6,13 @@ from datetime import timedelta
 from harness.analysis.results import score, score_at_best_epoch
 from harness.spec import Failure, Metrics, Progress, Result, Stopped, percent
 
+CENTURY = 100 * 365 * 24 * 3600  # seconds
+
+
+def duration(seconds: float) -> str:
+    """3:25:00. Of a plan that no one will see the end of, no more is said."""
+    return str(timedelta(seconds=round(seconds))) if seconds < CENTURY else "100 years or more"
+
 
 def position(progress: Progress) -> str:
     """Where a running trial is."""
@@ -15,7 +22,7 @@ def position(progress: Progress) -> str:
         return "waiting for the pre-training, which another trial does"
     if progress.stage == "images" and not progress.step:
         return "waiting for the images, which another trial prepares"
-    speed = f"{progress.images_per_second:.0f} images/s  {timedelta(seconds=round(progress.seconds_left))} left"
+    speed = f"{progress.images_per_second:.0f} images/s  {duration(progress.seconds_left)} left"
     if progress.stage == "images":
         return f"preparing images  {progress.step}/{progress.steps}  {speed}"
     if progress.stage == "evaluate":

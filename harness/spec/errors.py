@@ -26,7 +26,7 @@ def unknown(what: str, name: str, known: Iterable[str], *, see: str = "") -> Use
     else:
         more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
         hint = f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
-    return UserError(f"no {what} named {name!r}; {hint}")
+    return UserError(f"no {what} named {shortened(name)!r}; {hint}")
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
@@ -43,6 +43,15 @@ def first_line(error: BaseException) -> str:
     except BaseException as failure:
         words = f"(its text raises {type(failure).__name__})"
     return f"{type(error).__name__}: {words}".splitlines()[0]
+
+
+def shortened(value: object) -> str:
+    """A value as a message shows it: what would fill the screen is cut."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "an integer of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:40]}... ({len(text):,} characters)"
 
 
 def disk_error(error: BaseException) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from harness.spec import schema
-from harness.spec.errors import UserError
+from harness.spec.errors import UserError, shortened
 from losses.space import Limit
 
 ANY = Limit()  # any number
+LARGEST = 10**15  # of integers: what is larger is a slip, and overflows further on
 TYPES: Mapping[type, Callable[[Any], bool]] = {
     int: schema.is_whole,
     float: schema.is_number,
@@ -78,21 +79,24 @@ class Field:
             return None
         try:
             if self.kind is bool:
-                return {"true": True, "false": False, "1": True, "0": False}[word.lower()]
-            if self.kind is tuple:
-                return self.check(tuple(int(part) for part in word.split(",") if part))
-            return self.check(self.kind(word))
-        except (ValueError, KeyError, UserError):
+                value: Any = {"true": True, "false": False, "1": True, "0": False}[word.lower()]
+            elif self.kind is tuple:
+                value = tuple(int(part) for part in word.split(",") if part)
+            else:
+                value = self.kind(word)
+        except (ValueError, KeyError):
             raise self.error(text) from None
+        return self.check(value, text)
 
-    def check(self, value: Any) -> Any:
-        """The value in its proper type, or a UserError."""
+    def check(self, value: Any, text: str | None = None) -> Any:
+        """The value in its proper type, or a UserError; `text` is what the user wrote for it."""
         if self.kind is float and schema.is_whole(value):
             value = float(value)
         if self.kind is tuple and isinstance(value, list):
             value = tuple(value)
         if not self.fits(value) or not self.within_limits(value):
-            raise self.error(value)
+            most = f", at most {LARGEST:,}" if too_large(value) else ""
+            raise self.error(value if text is None else text, most)
         return value
 
     def fits(self, value: Any) -> bool:
@@ -112,7 +116,14 @@ class Field:
             return True
         if self.choices:
             return value in self.choices
+        if self.kind in (int, tuple) and too_large(value):
+            return False
         return self.kind not in (int, float) or self.limit.allows(value)
 
-    def error(self, value: Any) -> UserError:
-        return UserError(f"{self.key}={value}: must be {self.allowed}")
+    def error(self, value: Any, more: str = "") -> UserError:
+        return UserError(f"{self.key}={shortened(value)}: must be {self.allowed}{more}")
+
+
+def too_large(value: Any) -> bool:
+    numbers = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(number, int) and abs(number) > LARGEST for number in numbers)
