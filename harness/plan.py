@@ -60,6 +60,20 @@ BASELINE_VERSION = 1
 # per image would take longer than training.
 MANY_TEST_IMAGES, SMALL_PIXELS_VERSION = 20_000, 2
 
+MOST_TRIALS = 100_000  # of one run
+
+
+def count(experiment: Experiment) -> int:
+    """How many trials an experiment has, at most, without naming them."""
+    if experiment.grid:
+        cells = [
+            math.prod(len(values) for key, values in experiment.grid.items() if owner(key) in ("", loss.name))
+            for loss in experiment.losses
+        ]
+        return sum(cells) * experiment.seeds
+    searched = experiment.trials * experiment.protocol.folds
+    return len(experiment.losses) * (searched + experiment.seeds) + 1 + experiment.seeds
+
 
 MOST_TRIALS = 100_000  # of one run
 

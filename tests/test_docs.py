@@ -34,7 +34,7 @@ def commands_in_pages() -> Iterator[str]:
     for _, block in blocks():
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("harness "):
-                yield " ".join(line.partition(" #")[0].split())
+                yield " ".join(line.partition(" #")[0].removesuffix("&").split())
 
 
 def examples_in_help(command: Any) -> Iterator[str]:
