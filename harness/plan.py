@@ -75,21 +75,6 @@ def count(experiment: Experiment) -> int:
     return len(experiment.losses) * (searched + experiment.seeds) + 1 + experiment.seeds
 
 
-MOST_TRIALS = 100_000  # of one run
-
-
-def count(experiment: Experiment) -> int:
-    """How many trials an experiment has, at most, without naming them."""
-    if experiment.grid:
-        cells = [
-            math.prod(len(values) for key, values in experiment.grid.items() if owner(key) in ("", loss.name))
-            for loss in experiment.losses
-        ]
-        return sum(cells) * experiment.seeds
-    searched = experiment.trials * experiment.protocol.folds
-    return len(experiment.losses) * (searched + experiment.seeds) + 1 + experiment.seeds
-
-
 def search(experiment: Experiment) -> list[Trial]:
     """`trials` configurations per loss, drawn before anything runs: the same request names the same trials.
 
