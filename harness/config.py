@@ -47,6 +47,7 @@ CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / 
 
 DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "fold": "test", "seed": 0}
 WEIGHTS = ("hub", "package", "none")  # a protocol names no file
+LONGEST_LOSS = 100  # bytes: results, logs and folders of Ray have longer names that begin with it
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
 
@@ -322,6 +323,11 @@ def _own_loss(text: str) -> LossSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--losses {text}: cannot read {path}: {error}") from None
     name = f"{file.stem}.{wanted}"
+    if not re.fullmatch(r"[\w.-]+", name) or len(name.encode()) > LONGEST_LOSS:
+        raise UserError(
+            f"--losses {text}: its results would be named {name!r}: rename the file; a name has letters, digits, ., _ "
+            f"and -, at most {LONGEST_LOSS} bytes with its class"
+        )
     try:
         described = _describe(name, losses.get(name, source))
     except (losses.LossError, UserError) as error:

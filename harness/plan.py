@@ -164,7 +164,9 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     tuned = _tuned(experiment, loss)
     layers = [{name: knob.default for name, knob in loss.knobs.items()}, tuned, values]
     layers.append(experiment.knobs.get(loss.name, {}))
-    knobs = {name: value for layer in layers for name, value in layer.items() if name in loss.knobs}
+    knobs = {
+        name: loss.knobs[name].proper(value) for layer in layers for name, value in layer.items() if name in loss.knobs
+    }
     for name, value in knobs.items():
         if value is None and not loss.knobs[name].optional:
             raise UserError(f"{loss.name}.{name} has no default: --set {loss.name}.{name}=...")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import losses
 from harness import config
 from harness.plan import IDLE
-from harness.spec import BATCH, PIXELS, SHARED, Result, Trial, has_epochs, metric_order, unknown
+from harness.spec import BASELINE, BATCH, PIXELS, SHARED, Result, Trial, has_epochs, metric_order, unknown
 from harness.spec.recipes import LLOYD, recipe_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,22 @@ if TYPE_CHECKING:
 
 def select(results: Iterable[Result], **keep: str | None) -> list[Result]:
     """The results with these values, with NMI by the usual recipe where it was measured."""
-    return matching(with_nmi_by(LLOYD.name, results), **keep)
+    return matching(with_nmi_by(LLOYD.name, told_apart(results)), **keep)
+
+
+def told_apart(results: Iterable[Result]) -> list[Result]:
+    """The results, where losses share a title with the name of each that is not of this package: Mine (mine.Mine)."""
+    results = list(results)
+    losses_by_title: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        losses_by_title[result.title].add(result.trial.loss)
+    ours = {BASELINE, *losses.shipped()}
+    return [
+        replace(result, title=f"{result.title} ({result.trial.loss})")
+        if len(losses_by_title[result.title]) > 1 and result.trial.loss not in ours
+        else result
+        for result in results
+    ]
 
 
 def with_nmi_by(recipe: str, results: Iterable[Result]) -> list[Result]:

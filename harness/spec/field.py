@@ -90,14 +90,17 @@ class Field:
 
     def check(self, value: Any, text: str | None = None) -> Any:
         """The value in its proper type, or a UserError; `text` is what the user wrote for it."""
-        if self.kind is float and schema.is_whole(value):
-            value = float(value)
-        if self.kind is tuple and isinstance(value, list):
-            value = tuple(value)
+        value = self.proper(value)
         if not self.fits(value) or not self.within_limits(value):
             most = f", at most {LARGEST:,}" if too_large(value) else ""
             raise self.error(value if text is None else text, most)
         return value
+
+    def proper(self, value: Any) -> Any:
+        """A value in the type that it has here: 1 and 1.0 are one number, and name one trial."""
+        if self.kind is float and schema.is_whole(value):
+            return float(value)
+        return tuple(value) if self.kind is tuple and isinstance(value, list) else value
 
     def fits(self, value: Any) -> bool:
         """Whether the value has the right type. Stored records are held to this alone: limits may have been tightened

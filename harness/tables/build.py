@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis.results import with_nmi_by
+from harness.analysis.results import told_apart, with_nmi_by
 from harness.spec import Result
 from harness.tables.backbones import backbones
 from harness.tables.layout import Kind, Options, Table
@@ -53,7 +53,7 @@ DEFAULT = Options()
 
 def build(results: Sequence[Result], kind: Kind = "losses", options: Options = DEFAULT) -> list[Table]:
     """The tables of one kind, one per protocol and backbone, from everything that is stored of these runs."""
-    return KINDS[kind].build(with_nmi_by(options.recipe, results), options)
+    return KINDS[kind].build(with_nmi_by(options.recipe, told_apart(results)), options)
 
 
 def build_all(

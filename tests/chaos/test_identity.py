@@ -238,3 +238,58 @@ def test_under_ray_whatever_a_loss_raises_is_the_failure_of_its_trial(cluster: "
         running.execute(jobs, record)
     assert {failure.error for failure in record.failures} == {RAISED[statement] for statement in statements}
     assert all("in forward" in failure.traceback for failure in record.failures)
+
+
+# --- losses of one's own ---
+
+
+@pytest.mark.fault(
+    "an own loss in a file whose name a record cannot carry: a space, a bracket, a plus, a colon, 200 letters",
+    "one line and exit 2 before anything runs",
+)
+@pytest.mark.parametrize("stem", ["my loss", "mine (1)", "mine+x", "<b>", "pml:x", "m" * 200])
+def test_a_file_name_that_a_record_cannot_carry_is_refused(
+    small: Path, harness: Harness, tmp_path: Path, stem: str
+) -> None:
+    own(tmp_path)
+    (tmp_path / "mine.py").rename(tmp_path / f"{stem}.py")
+    said = harness("run", "--losses", f"{tmp_path}/{stem}.py:Mine", "--dataset", "blobs")
+    assert said.code == 2
+    assert f"its results would be named '{stem}.Mine': rename the file" in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.fault(
+    "an own loss whose float knob has the default 1, and is searched among whole numbers",
+    "1 and 1.0 are one trial, and `show` prints the command of that trial",
+)
+def test_one_and_1_0_are_one_trial(small: Path, harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from losses.base import Choice, Loss\nclass Mine(Loss):\n    title, cite = 'Mine', 'me'\n"
+        "    space = {'margin': Choice(1, 2)}\n"
+        "    def __init__(self, num_classes, dim, *, margin: float = 1):\n        super().__init__(num_classes, dim)\n"
+        "    def forward(self, embeddings, labels):\n        return embeddings.square().mean()\n"
+    )
+    words = ("run", "--losses", f"{file}:Mine", "--dataset", "blobs", "--dry-run")
+    plan = harness(*words).out
+    assert "margin=1.0" in plan
+    assert harness(*words, "--set", "mine.Mine.margin=1").out.splitlines()[:-1] == plan.splitlines()[:-1]
+    assert "margin=1 " not in harness(*words, "--trials", "4").out
+
+
+@pytest.mark.fault(
+    "two own losses of different files with the same title, and one with a shipped loss's title",
+    "tables tell them apart by their names",
+)
+def test_losses_with_the_same_title_are_told_apart(small: Path, harness: Harness, tmp_path: Path) -> None:
+    own(tmp_path)
+    text = (tmp_path / "mine.py").read_text()
+    (tmp_path / "other.py").write_text(text.replace("embeddings.mean(0)", "embeddings.median(0).values"))
+    (tmp_path / "third.py").write_text(text.replace('"Mine"', '"Triplet"'))
+    files = ",".join(f"{tmp_path}/{stem}.py:Mine" for stem in ("mine", "other", "third"))
+    table = harness("run", "--losses", f"{files},triplet", "--dataset", "blobs").out
+    labels = [line.split("|")[1].split("[")[0].strip() for line in table.splitlines() if line.startswith("| ")]
+    assert set(labels) > {"Mine (mine.Mine)", "Mine (other.Mine)", "Triplet (third.Mine)", "Triplet"}
+    assert "| Mine (mine.Mine)" in harness("tables", "--table", "search").out
