@@ -68,10 +68,12 @@ def dataset(name: str) -> Dataset:
     """A shipped dataset by its name, or a user's own by its path: a folder of class folders, a .csv list, or a .toml
     like the shipped ones."""
     if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):
-        if name not in names("datasets") and Path(name).exists():
+        if name not in names("datasets") and os.path.exists(name):
             raise UserError(f"no dataset named {name!r}; for your own data write --dataset ./{name}")
         return _dataset(name, f"datasets/{name}.toml", _read("datasets", name))
     path = Path(name).absolute()
+    if not os.path.exists(path):  # unlike Path.exists it is never an error: a record may name anything
+        raise UserError(f"--dataset {name}: no such file or folder; shipped datasets: {', '.join(names('datasets'))}")
     # the ending stays in the name, so that ./name is what made a stored result
     own = re.sub(r"[^\w.-]", "-", path.resolve().name)
     if not own:
@@ -83,8 +85,6 @@ def dataset(name: str) -> Dataset:
         )
     if not schema.is_text(str(path)):  # a record could not name it
         raise UserError(f"--dataset {str(path)!a}: its path is not UTF-8 text; rename the folder or the file")
-    if not path.exists():
-        raise UserError(f"--dataset {name}: no such file or folder; shipped datasets: {', '.join(names('datasets'))}")
     if path.suffix == ".toml":
         data = _parse(path)
         _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())

@@ -53,7 +53,7 @@ def version_of(name: str) -> str | None:
     """Of an installed package."""
     try:
         return version(name)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):  # a ValueError if it is no name
         return None
 
 

@@ -1,7 +1,7 @@
 """What may keep the command of a stored result from giving the same numbers on this machine."""
 
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import losses
 from harness import config, provenance
@@ -41,7 +41,7 @@ def needs(result: Result) -> Iterator[str]:
     if trial.weights_kind == "file":
         yield f"It needs the weights {recorded.get('weights_file') or 'FILE'}, {trial.weights}."
     folder = recorded.get("data")
-    if folder and not Path(folder).exists():
+    if folder and not os.path.exists(folder):
         yield f"Its images are not at {folder} here; their fingerprint is {trial.fingerprint}."
 
 
