@@ -111,13 +111,6 @@ def test_whatever_results_hold_is_text() -> None:
         assert text in parsed.text
 
 
-def test_half_a_surrogate_pair_can_be_written(harness: Harness, tmp_path: Path) -> None:
-    Store(tmp_path / "results").put(loss_row("group", "half \ud83d", 0.7))
-    said = harness("report")
-    assert said.code == 0, said.err
-    assert "half ?" in (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
-
-
 def test_every_run_is_listed_with_the_command_that_makes_it_again() -> None:
     runs = [cub("group", 0.6, seed=3), cub("group", 0.5, fold="val0"), cub("margin", 0.7, checkpoint="best-test")]
     parsed = Elements(page([*runs, loss_row("triplet", "Triplet", 0.5, protocol="gone")]))
