@@ -132,10 +132,15 @@ def protocol_page(protocol: Any) -> str:
         f"# {escape(protocol.name)}: {escape(protocol.title)}",
         f"Source: {escape(protocol.source)}.",
         block("bash", f"harness run --protocol {protocol.name}"),
-        f"Search trials are compared by {escape(protocol.select)} {folds}.",
+        f"Search trials are compared by {escape(protocol.select)} {folds}."
+        + (" A search also chooses the number of epochs." if protocol.select_epochs else ""),
         "## Settings",
         "[Settings](../settings.md) lists what is allowed. An empty cell below a dataset means the common value.",
         shared_table(protocol),
+        *(
+            f"Losses of the family `{family}` have `samples_per_class` = {samples} in batches of the same size."
+            for family, samples in protocol.families.items()
+        ),
         "## Random search",
         "`--trials N` draws these, and the knobs of each loss from the loss's own ranges.",
         table(["setting", "range"], ranges),

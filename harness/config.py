@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import os
 import re
-import sys
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -13,30 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import losses
+from harness import protocols
 from harness.data import readers
 from harness.spec import (
     NEUTRAL,
-    RUN_SETTINGS,
-    SEARCHABLE,
-    SETTINGS,
-    VALIDATION_FOLDS,
     Dataset,
     Field,
     LossSpec,
     Protocol,
-    Tuned,
     UserError,
-    allowed_metrics,
+    check_keys,
     first_line,
     has_controls,
-    known_metric,
     recomposed,
     schema,
     short_hash,
-    shortened,
     unknown,
 )
-from losses.space import Choice, Range, Rates
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -46,7 +38,6 @@ _HERE = Path(__file__).parent
 CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"
 
 DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "fold": "test", "seed": 0}
-WEIGHTS = ("hub", "package", "none")  # a protocol names no file
 LONGEST_LOSS = 100  # bytes: results, logs and folders of Ray have longer names that begin with it
 OWN_DATASET = {"cite": "", "version": 1, "recall_at": [1, 2, 4, 8], "protocol": "cpu"}
 
@@ -87,7 +78,7 @@ def dataset(name: str) -> Dataset:
         raise UserError(f"--dataset {str(path)!a}: its path is not UTF-8 text; rename the folder or the file")
     if path.suffix == ".toml":
         data = _parse(path)
-        _check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
+        check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
         if not isinstance(data["folder"], str) or data["layout"] == "embedded":
             raise UserError(
                 f"{path}: layout={data['layout']}, folder={data['folder']}: must be a layout of files and the path of "
@@ -105,7 +96,7 @@ def _dataset_keys() -> set[str]:
 
 def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
     needed = {item.name for item in dataclasses.fields(Dataset) if item.default is dataclasses.MISSING} - {"name"}
-    _check_keys(place, data, needed, _dataset_keys())
+    check_keys(place, data, needed, _dataset_keys())
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
         if not isinstance(data.get(key, []), list):
@@ -126,36 +117,7 @@ def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
 
 
 def protocol(name: str) -> Protocol:
-    data = _read_protocol(name)
-    place = f"protocols/{name}.toml"
-    needed = {"title", "source", "select", "folds", "train", "search"}
-    tables = ("tuned", "dataset", "few_images", "family")
-    _check_keys(place, data, needed, {*needed, *tables, "select_epochs"})
-    for table in ("train", "search", *tables):
-        if not isinstance(data.get(table, {}), dict):
-            raise UserError(f"{place}: {table}={data[table]}: must be a table, [{table}]")
-    settable = set(SETTINGS) - set(RUN_SETTINGS)
-    _check_keys(f"{place} [train]", data["train"], settable - set(DEFAULTS), settable)
-    _check_keys(f"{place} [search]", data["search"], set(), {*SEARCHABLE, "lr_factor"})
-    if not known_metric(str(data["select"])):
-        raise UserError(f"{place}: select={data['select']}: must be a metric: {allowed_metrics()}")
-    return Protocol(
-        name=name,
-        title=data["title"],
-        source=data["source"],
-        select=data["select"],
-        folds=_folds(place, data["folds"]),
-        settings=_settings(place, data["train"]),
-        search={key: _searched(f"{place} [search] {key}", key, value) for key, value in data["search"].items()},
-        tuned={
-            dataset: _tuned(f"{place} [tuned.{dataset}", dataset, values)
-            for dataset, values in data.get("tuned", {}).items()
-        },
-        special=_special(place, data.get("dataset", {})),
-        select_epochs=_flag(place, "select_epochs", data.get("select_epochs", False)),
-        families=_families(place, data.get("family", {})),
-        **_few_images(f"{place} [few_images]", data.get("few_images", {})),
-    )
+    return protocols.read(name, _read_protocol(name), names("datasets"))
 
 
 def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
@@ -188,106 +150,6 @@ def _merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
         result[key] = _merged(base[key], value) if both else value
     return result
-
-
-def _folds(place: str, value: Any) -> int:
-    folds: int = _checked(place, Field("folds", int, choices=tuple(range(1, VALIDATION_FOLDS + 1))), value)
-    return folds
-
-
-def _flag(place: str, name: str, value: Any) -> bool:
-    flag: bool = _checked(place, Field(name, bool), value)
-    return flag
-
-
-def _checked(place: str, field: Field, value: Any) -> Any:
-    try:
-        return field.check(value)
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from None
-
-
-def _few_images(place: str, table: dict[str, Any]) -> dict[str, Any]:
-    """[few_images]: settings that differ where a training class has fewer images than `below`, on average."""
-    if not table:
-        return {}
-    _check_keys(place, table, {"below"}, {"below", *SETTINGS} - set(RUN_SETTINGS))
-    below = table.pop("below")
-    if type(below) is not int or below < 1:
-        raise UserError(f"{place}: below={below}: must be an integer > 0")
-    return {"few_images": _settings(place, table), "few_below": below}
-
-
-def _special(place: str, tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """[dataset.NAME]: settings that differ on one dataset."""
-    special = {}
-    for dataset, values in tables.items():
-        table = f"{place} [dataset.{dataset}]"
-        if dataset not in names("datasets"):
-            raise UserError(f"{table}: {unknown('dataset', dataset, names('datasets'))}")
-        if not isinstance(values, dict):
-            raise UserError(f"{table}: must be a table")
-        _check_keys(table, values, set(), set(SETTINGS) - set(RUN_SETTINGS))
-        special[dataset] = _settings(table, values)
-    return special
-
-
-def _families(place: str, tables: dict[str, Any]) -> dict[str, int]:
-    """[family.NAME]: the samples_per_class of the losses of one family, in batches of the usual size."""
-    families = {}
-    known = typing.get_args(losses.Family)
-    for family, values in tables.items():
-        table = f"{place} [family.{family}]"
-        if family not in known:
-            raise UserError(f"{table}: {unknown('family', family, known)}")
-        if not isinstance(values, dict):
-            raise UserError(f"{table}: must be a table")
-        _check_keys(table, values, {"samples_per_class"}, {"samples_per_class"})
-        families[family] = _settings(table, values)["samples_per_class"]
-    return families
-
-
-def _tuned(place: str, dataset: str, tables: Any) -> dict[str, Tuned]:
-    """[tuned.DATASET.LOSS]: values for a loss, and where they come from. [tuned.DATASET.found_with] has the settings
-    that the searches of all of them had in common. Values are checked when the loss is planned: that needs its
-    signature, and so torch."""
-    known = ["any", *names("datasets")]
-    if dataset not in known:
-        raise UserError(f"{place}]: {unknown('dataset', dataset, known)}")
-    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-        raise UserError(f"{place}]: must be a table of tables, one for each loss")
-    common = _found_with(f"{place}.found_with]", tables.get("found_with", {}))
-    tuned = {}
-    for loss in tables:
-        if loss == "found_with":
-            continue
-        if loss not in losses.names():
-            raise UserError(f"{place}.{loss}]: {unknown('loss', loss, losses.names())}")
-        tuned[loss] = _values(f"{place}.{loss}]", dict(tables[loss]), common)
-    return tuned
-
-
-def _values(place: str, table: dict[str, Any], common: dict[str, Any]) -> Tuned:
-    """One table of tuned values. Those that a search found say how many trials it had, and with which settings."""
-    source, trials = table.pop("source", ""), table.pop("trials", 0)
-    found_with = _found_with(place, table.pop("found_with", {}))
-    if type(trials) is not int or trials < 0:
-        raise UserError(f"{place}: trials={trials}: must be an integer >= 0")
-    if found_with and not trials:
-        raise UserError(f"{place}: found_with: is for values that a search found, so it needs trials")
-    if trials and not {**common, **found_with}:
-        raise UserError(f"{place}: trials={trials}: needs found_with, the settings that the search had")
-    return Tuned(table, source, trials, {**common, **found_with} if trials else {})
-
-
-def _found_with(place: str, table: Any) -> dict[str, Any]:
-    """Settings of a search; of lr, weight_decay or warmup_epochs, which search draws, also [low, high]."""
-    if not isinstance(table, dict):
-        raise UserError(f"{place}: found_with={table}: must be a table")
-    _check_keys(place, table, set(), set(SETTINGS) - set(RUN_SETTINGS))
-    drawn = {key: value for key, value in table.items() if key in SEARCHABLE and isinstance(value, list)}
-    settings = _settings(place, {key: value for key, value in table.items() if key not in drawn})
-    return {**settings, **{key: _range(f"{place} {key}", value) for key, value in drawn.items()}}
 
 
 def loss(name: str) -> LossSpec:
@@ -397,45 +259,3 @@ def _check_values(value: Any) -> None:
         raise ValueError("it has an integer of more than 64 bits")
     elif isinstance(value, str) and has_controls(value):
         raise ValueError(f"{value[:40]!a}: must be one line without control characters")
-
-
-def _check_keys(place: str, data: dict[str, Any], needed: set[str], allowed: set[str]) -> None:
-    for key in data:
-        if key not in allowed:
-            raise UserError(f"{place}: {unknown('key', key, sorted(allowed))}")
-    if missing := needed - set(data):
-        raise UserError(f"{place}: missing {', '.join(sorted(missing))}")
-
-
-def _searched(place: str, key: str, value: Any) -> Range | Choice:
-    """What [search] draws a value from: [low, high]; for lr_factor also {absolute = [low, high]}, rates; for
-    samples_per_class the values themselves."""
-    if key == "samples_per_class":
-        if not isinstance(value, list) or not value or not all(type(count) is int and count > 0 for count in value):
-            raise UserError(f"{place}={value}: must be integers > 0 like [1, 2, 4]")
-        return Choice(*value)
-    if key == "lr_factor" and isinstance(value, dict):
-        _check_keys(place, value, {"absolute"}, {"absolute"})
-        return Rates(*_range(f"{place}.absolute", value["absolute"]))
-    return Range(*_range(place, value), log=True)
-
-
-def _range(place: str, value: Any) -> tuple[float, float]:
-    numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
-    if not numbers or len(value) != 2 or not 0 < value[0] < value[1] <= sys.float_info.max:
-        raise UserError(f"{place}={shortened(value)}: must be [low, high] with 0 < low < high")
-    return float(value[0]), float(value[1])
-
-
-def _settings(place: str, values: dict[str, Any]) -> dict[str, Any]:
-    """TOML values, checked. TOML has no null, so an optional one is written "none"."""
-    settings = {}
-    for key, value in values.items():
-        if key == "weights" and value not in WEIGHTS:
-            raise UserError(f"{place}: weights={value}: must be one of {', '.join(WEIGHTS)}")
-        try:
-            empty = SETTINGS[key].optional and value == "none"
-            settings[key] = None if empty else SETTINGS[key].check(value)
-        except UserError as error:
-            raise UserError(f"{place}: {error}") from None
-    return settings

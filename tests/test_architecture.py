@@ -16,6 +16,7 @@ LOSSES = Path(losses.__file__).parent
 # side is analysis < tables < report; the heavy side is data, backbones, evaluation < training < execution.
 LIGHT = {
     "spec",
+    "protocols",
     "config",
     "draws",
     "plan",
@@ -29,7 +30,8 @@ LIGHT = {
 }
 ALLOWED: dict[str, set[str]] = {
     "spec": {"losses"},
-    "config": {"spec", "losses", "data"},  # of data only the light readers
+    "protocols": {"spec", "losses"},
+    "config": {"spec", "protocols", "losses", "data"},  # of data only the light readers
     "draws": {"spec", "losses"},
     "plan": {"spec", "config", "draws", "losses"},
     "commands": {"spec", "config", "plan", "losses"},

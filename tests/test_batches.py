@@ -174,20 +174,6 @@ def test_a_mistake_in_a_protocols_batches_is_named(small: Path, text: str, compl
 OWN = 'like = "tiny"\n[family.classification]\nsamples_per_class = 1\n'
 
 
-def test_too_few_training_classes_for_a_batch_of_its_own_are_refused(small: Path, harness: Harness) -> None:
-    """12 training classes fill batches of 12 x 1, the 9 of a validation fold do not."""
-    (small / "protocols" / "own.toml").write_text(OWN)
-    run = ("run", "--losses", "softmax,triplet", "--dataset", "blobs", "--protocol", "own")
-    said = harness(*run, "--trials", "1")
-    assert said.code == 2
-    assert said.err == (
-        "harness: softmax: its batches of 12 classes x 1 need 12 training classes, blobs has 9 of fold val0; choose "
-        "another --protocol, or set one batch for all losses: --set samples_per_class=...\n"
-    )
-    assert harness(*run, "--trials", "1", "--set", "classes_per_batch=4").code == 0
-    assert harness(*run).code == 0
-
-
 MINE = """
 import torch
 from losses.base import Loss

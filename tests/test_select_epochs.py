@@ -275,6 +275,8 @@ def test_a_run_chooses_the_epochs_on_validation_classes_and_says_so(
 ) -> None:
     (small / "protocols" / "own.toml").write_text(OWN)
     words = ("run", "--losses", "triplet,softmax", "--dataset", "blobs", "--protocol", "own", "--trials", "3")
+    plan_of_it = harness(*words, "--dry-run").out
+    assert "then 2 final runs with the values and number of epochs of the best R@1" in plan_of_it
     said = harness(*words)
     assert said.code == 0
     records = [json.loads(file.read_text()) for file in stored(tmp_path / "results")]

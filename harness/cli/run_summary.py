@@ -33,7 +33,8 @@ def print_plan(account: "Account", threads: int) -> None:
     say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
     unnamed = account.unnamed()
     if unnamed:
-        say(f"then {len(unnamed)} final runs with the values of the best {experiment.protocol.select}")
+        chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
+        say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}")
     say(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
 
 

@@ -3,7 +3,8 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 # What is wrong with a disk, not with what is written to it: every other trial would fail in the same way.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -64,3 +65,12 @@ def disk_error(error: BaseException) -> str:
         seen.add(id(cause))
         cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
     return ""
+
+
+def check_keys(place: str, data: Mapping[str, Any], needed: set[str], allowed: set[str]) -> None:
+    """A UserError for a key of a table that is missing or unknown."""
+    for key in data:
+        if key not in allowed:
+            raise UserError(f"{place}: {unknown('key', key, sorted(allowed))}")
+    if missing := needed - set(data):
+        raise UserError(f"{place}: missing {', '.join(sorted(missing))}")

@@ -55,6 +55,28 @@ def test_losses_of_other_families_train_without_pairs(
 
 
 @pytest.mark.fault(
+    "a protocol gives a family of losses batches of more classes than a fold has",
+    "one line, exit 2, nothing runs; a user's own batch for all losses trains",
+)
+def test_too_few_training_classes_for_a_batch_of_its_own_are_refused(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    """12 training classes fill batches of 12 x 1, the 9 of a validation fold do not."""
+    own = 'like = "tiny"\n[family.classification]\nsamples_per_class = 1\n'
+    (small / "protocols" / "own.toml").write_text(own)
+    run = (*BLOBS, "--losses", "softmax,triplet", "--protocol", "own")
+    said = harness(*run, "--trials", "1")
+    assert said.code == 2
+    assert said.err == (
+        "harness: softmax: its batches of 12 classes x 1 need 12 training classes, blobs has 9 of fold val0; choose "
+        "another --protocol, or set one batch for all losses: --set samples_per_class=...\n"
+    )
+    assert not (tmp_path / "results" / "runs").exists()
+    assert harness(*run, "--trials", "1", "--set", "classes_per_batch=4").code == 0
+    assert harness(*run).code == 0
+
+
+@pytest.mark.fault(
     "every training class has a single image, in the whole training half or in a validation fold",
     "one line, exit 2, nothing runs; a loss that needs no pairs still trains",
 )

@@ -56,6 +56,16 @@ def test_of_equally_many_seeds_the_latest_is_shown() -> None:
         assert lines(order)[0][0].runs == (new,)
 
 
+def test_losses_with_batches_of_one_size_share_a_figure_whatever_they_consist_of() -> None:
+    usual = final("group")
+    batch = usual.trial.classes_per_batch * usual.trial.samples_per_class
+    single = final("softmax", classes_per_batch=batch, samples_per_class=1)
+    larger = final("arcface", classes_per_batch=2 * batch, samples_per_class=1)
+    shown, remark = lines([usual, final("triplet"), single, larger])
+    assert [line.loss for line in shown] == ["group", "softmax", "triplet"]
+    assert remark == "1 run with other settings not shown"
+
+
 def test_only_losses_that_were_trained_alike_share_a_figure() -> None:
     long = [final("group", epochs=50, seed=seed) for seed in range(5)]
     shown, remark = lines([*long, final("group"), final("triplet")])

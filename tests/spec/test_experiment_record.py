@@ -21,10 +21,24 @@ def test_the_same_request_has_the_same_record_before_and_after_its_search() -> N
     start = an_experiment(search=(A, B), baseline=(C,))
     end = replace(start, final=("d" * 12,), chosen={"triplet": {"margin": 0.1}}, command="another spelling", made="now")
     assert start.id == end.id
-    for other in ({"search": (A,)}, {"seeds": 2}, {"select": "NMI"}, {"folds": 2}, {"scheduler": "asha"}):
+    others: list[dict[str, Any]] = [
+        {"search": (A,)},
+        {"seeds": 2},
+        {"select": "NMI"},
+        {"folds": 2},
+        {"scheduler": "asha"},
+        {"select_epochs": True},
+    ]
+    for other in others:
         assert replace(start, **other).id != start.id
     assert an_experiment(final=(A,)).id != an_experiment(final=(B,)).id  # without a search these are what is asked for
     assert an_experiment(final=(A,)).id != an_experiment(grid=(A,)).id
+
+
+def test_a_record_from_before_epochs_could_be_chosen_keeps_its_id() -> None:
+    data = json.loads(json.dumps(an_experiment(search=(A,)).to_json()))
+    del data["select_epochs"]
+    assert ExperimentRecord.from_json(data) == an_experiment(search=(A,))
 
 
 def test_a_later_record_adds_and_takes_nothing_away() -> None:
@@ -53,6 +67,7 @@ def test_a_trial_may_have_several_roles() -> None:
         ({"final": 3}, "final is not a list of ids"),
         ({"command": None}, "command is not text"),
         ({"folds": "1"}, "folds is not an integer"),
+        ({"select_epochs": 1}, "select_epochs is not true or false"),
         ({"seeds": -1}, "seeds is not an integer"),
         ({"seeds": True}, "seeds is not an integer"),
         ({"chosen": {"triplet": 1}}, "chosen is not a table of tables"),
