@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from harness.spec import RUN_SETTINGS, SETTINGS, Field, LossSpec, UserError, unknown
+from harness.spec import RUN_SETTINGS, SETTINGS, Field, LossSpec, UserError, nearest, unknown
+
+SETTABLE = [name for name in SETTINGS if name != "weights"]  # --weights is an option of its own
 
 
 def settings_and_knobs(
@@ -32,20 +34,42 @@ def grid_values(assignments: list[str], chosen: tuple[LossSpec, ...]) -> dict[st
     return values
 
 
+def check_settings(assignments: list[str]) -> dict[str, Any]:
+    """The settings among --set's assignments, checked before any loss is imported, which takes its time. What may be a
+    knob is left for `settings_and_knobs`."""
+    settings = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        name = key.strip()
+        if equals and "." not in name and (name in SETTABLE or nearest(name, SETTABLE)):
+            settings[name] = _setting("--set", assignment, name).parse(text)
+    return settings
+
+
+def _setting(option: str, assignment: str, name: str) -> Field:
+    if name == "weights":
+        raise UserError(f"{option} {assignment}: weights have an option of their own, --weights")
+    if name not in SETTABLE:
+        raise unknown("setting", name, SETTABLE, see="harness ls settings")
+    return SETTINGS[name]
+
+
 def _assigned(option: str, assignment: str, chosen: tuple[LossSpec, ...]) -> tuple[Field, str]:
     """What KEY=TEXT assigns to, a setting or the knob LOSS.KNOB of a loss of this run, and the text."""
     by_name = {loss.name: loss for loss in chosen}
     key, equals, text = assignment.partition("=")
     if not equals:
-        raise UserError(f"{option} {assignment}: write FIELD=VALUE or LOSS.KNOB=VALUE")
+        values = "V1,V2,..." if option == "--grid" else "VALUE"
+        raise UserError(f"{option} {assignment}: write SETTING={values} or LOSS.KNOB={values}")
     owner, dot, name = key.strip().rpartition(".")
     owner = owner if owner in by_name else owner.replace("-", "_")
     if not dot:
-        if name == "weights":
-            raise UserError(f"{option} {assignment}: weights have an option of their own, --weights")
-        if name not in SETTINGS:
-            raise unknown("setting", name, SETTINGS)
-        return SETTINGS[name], text
+        meant = [f"{loss.name}.{name}" for loss in chosen if name in loss.knobs]
+        words = name.replace("_", " ")  # learning_rate is lr
+        meant += sorted((other for other in SETTABLE if SETTINGS[other].meaning.startswith(words)), key=len)
+        if name not in SETTINGS and meant and not nearest(name, SETTABLE):
+            raise UserError(f"no setting named {name!r}; did you mean {' or '.join(map(repr, meant))}?")
+        return _setting(option, assignment, name), text
     if owner not in by_name:
         raise unknown(f"loss in this run ({option} {assignment})", owner, by_name)
     if name not in by_name[owner].knobs:

@@ -60,7 +60,7 @@ def dataset(name: str) -> Dataset:
     like the shipped ones."""
     if name in names("datasets") or not (os.sep in name or name.endswith((".csv", ".toml"))):
         if name not in names("datasets") and os.path.exists(name):
-            raise UserError(f"no dataset named {name!r}; for your own data write --dataset ./{name}")
+            raise UserError(f"no dataset named {name!r}; for your own data write ./{name}")
         return _dataset(name, f"datasets/{name}.toml", _read("datasets", name))
     path = Path(name).absolute()
     if not os.path.exists(path):  # unlike Path.exists it is never an error: a record may name anything
@@ -161,11 +161,9 @@ def loss(name: str) -> LossSpec:
         try:
             return _describe(name, losses.get(name))
         except losses.LossError as error:
-            raise UserError(f"--losses {name}: {error}") from None
-    if name not in losses.names():
-        name = name.replace("-", "_")
-    if name not in losses.names():
-        raise unknown("loss", name, losses.names())
+            raise UserError(f"{name}: {_in_short(error)}") from None
+    check_loss_name(name)
+    name = name if name in losses.names() else name.replace("-", "_")
     try:
         return _describe(name, losses.get(name))
     except losses.LossError as error:
@@ -176,6 +174,29 @@ def loss(name: str) -> LossSpec:
         raise UserError(f"the loss {name} of an installed package: {first_line(error)}") from None
 
 
+def check_loss_name(name: str) -> None:
+    """A UserError if there is no such loss, or no such file of one, as far as can be seen without importing it."""
+    file, colon, _ = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        if not Path(file).exists():
+            raise UserError(f"{name}: no such file")
+    elif name.endswith(".py"):
+        classes = losses.classes_in(Path(name))
+        raise UserError(f"{name}: name the class too: {name}:{classes[0] if classes else 'MyLoss'}")
+    elif not name.startswith("pml:") and name.replace("-", "_") not in losses.names():
+        module, _, class_name = name.rpartition(".")
+        if Path(f"{module}.py").is_file():
+            raise UserError(f"{name}: a loss of your own is named by its file: ./{module}.py:{class_name}")
+        raise unknown("loss", name, losses.names(), see="harness ls losses")
+
+
+def _in_short(error: Exception) -> str:
+    """What is wrong with a loss; of many known names, the nearest."""
+    if isinstance(error, losses.UnknownLossError):
+        return str(unknown(f"loss{error.where}", error.name, error.known))
+    return str(error)
+
+
 def _own_loss(text: str) -> LossSpec:
     """A loss from a user's own file; its version is the hash of the file, so an edited one is another trial."""
     path, _, wanted = text.rpartition(":")
@@ -183,7 +204,7 @@ def _own_loss(text: str) -> LossSpec:
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--losses {text}: cannot read {path}: {error}") from None
+        raise UserError(f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     name = f"{file.stem}.{wanted}"
     if not re.fullmatch(r"[\w.-]+", name) or len(name.encode()) > LONGEST_LOSS:
         raise UserError(
@@ -193,11 +214,11 @@ def _own_loss(text: str) -> LossSpec:
     try:
         described = _describe(name, losses.get(name, source))
     except (losses.LossError, UserError) as error:
-        raise UserError(f"--losses {text}: {error}") from None
+        raise UserError(f"{text}: {_in_short(error)}") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's file raises
-        raise UserError(f"--losses {text}: {first_line(error)}") from None
+        raise UserError(f"{text}: {first_line(error)}") from None
     return replace(described, version=short_hash(source), source=source)
 
 
@@ -207,6 +228,11 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
             raise UserError(f"{loss.__name__} has no {attribute}: write {attribute} = '...' in its class")
     if not schema.is_version(loss.version):
         raise UserError(f"{loss.__name__}: version={loss.version!r}: must be {schema.VERSION.words}")
+    from losses.base import Loss as Base
+
+    if loss.forward is Base.forward:
+        raise UserError(f"{loss.__name__} has no forward: write def forward(self, embeddings, labels) in its class")
+    _check_constructor(loss)
     families = typing.get_args(losses.Family)
     if loss.family not in families:
         raise UserError(f"{loss.__name__}: family={loss.family!r}: must be one of {', '.join(families)}")
@@ -227,7 +253,23 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
         loss.family,
         added=loss.added,
         shipped=name in losses.shipped(),
+        dim_below_batch=loss.dim_below_batch,
     )
+
+
+def _check_constructor(loss: "type[Loss]") -> None:
+    """A UserError if the class cannot be made with the number of classes and the width of the embedding alone."""
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(loss.__init__).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) != 3:
+        rest = ", ".join(f"{name}: float = 1.0" for name in positional if name not in ("self", "num_classes", "dim"))
+        raise UserError(
+            f"{loss.__name__}.__init__ takes ({', '.join(positional)}); write "
+            f"def __init__(self, num_classes: int, dim: int{f', *, {rest}' if rest else ''})"
+        )
 
 
 def _read(kind: str, name: str) -> dict[str, Any]:

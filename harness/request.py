@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from harness import commands, config, plan
-from harness.assignments import grid_values, settings_and_knobs
+import losses
+from harness import commands, config, plan, protocols
+from harness.assignments import check_settings, grid_values, settings_and_knobs
 from harness.spec import (
     BASELINE,
     Dataset,
@@ -18,6 +19,7 @@ from harness.spec import (
     Protocol,
     Scheduler,
     UserError,
+    check_rules,
     recall_k,
     shortened,
 )
@@ -62,29 +64,39 @@ class Request:
 
 def experiment(request: Request, say: Callable[[str], None] = lambda line: None) -> Experiment:
     """The experiment that a request describes: names resolved, values checked, images and weights identified. `say`
-    gets a line if that takes a while."""
+    gets a line if that takes a while.
+
+    What is quick to check comes first: losses import torch, and weights may import timm.
+    """
     check_choices(request)
     check_numbers(request)
+    check_grid_alone(request)
+    check_scheduler(request)
+    sizes = ensemble_sizes(request)
     dataset = config.dataset(request.dataset)
     check_ray_job(request, dataset)
     protocol = config.protocol(request.protocol or dataset.protocol)
-    losses = choose_losses(request.losses)
+    check_select(protocol, dataset)
+    names = loss_names(request.losses)
+    settings = {**protocol.shared(dataset.name), **check_settings(words_of(request.set))}
+    check_rules({**config.DEFAULTS, **settings})
+    check_weights(request, settings)
+    data_root = Path(request.data_root).absolute()
+    locate(dataset, data_root)
+    losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
     grid = grid_values(words_of(request.grid), losses)
-    check_select(protocol, dataset)
     check_search(request, settings)
-    check_grid(request, grid, settings, knobs, losses)
+    check_grid(grid, settings, knobs, losses)
     check_fold(request, settings)
-    check_scheduler(request)
     weights, weights_file = resolve_weights(request, {**protocol.shared(dataset.name), **settings}, grid)
-    data_root = Path(request.data_root).absolute()
     planned = Experiment(
         dataset=dataset,
         protocol=protocol,
         losses=losses,
         trials=request.trials,
         seeds=request.seeds,
-        ensembles=ensemble_sizes(request),
+        ensembles=sizes,
         keep_weights=request.keep_weights,
         curves=request.curves,
         scheduler=request.scheduler,
@@ -99,19 +111,27 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     return replace(planned, dataset=identify(dataset, data_root, say))
 
 
-def choose_losses(names: str | Sequence[str]) -> tuple[LossSpec, ...]:
-    """Each loss once, in the order given."""
+def loss_names(names: str | Sequence[str]) -> list[str]:
+    """The losses that a request names, each of which exists, as far as can be seen without importing it."""
     words = names.split(",") if isinstance(names, str) else names
     words = [word.strip() for word in words if word.strip()]
     if not words:
         raise UserError("--losses: name at least one, or none for the baselines alone")
+    for word in words:
+        if word in losses.RESERVED and len(words) > 1:
+            raise UserError(f"--losses {','.join(words)}: {word} stands alone")
     if words == [BASELINE]:
-        return ()
+        return []
     if words == ["all"]:
-        from losses import names as registered
+        return list(losses.names())
+    for word in words:
+        config.check_loss_name(word)
+    return words
 
-        words = list(registered())
-    specs = [config.loss(word) for word in words]
+
+def choose_losses(names: Sequence[str]) -> tuple[LossSpec, ...]:
+    """Each loss once, in the order given. Imports torch."""
+    specs = [config.loss(name) for name in names]
     by_name = {spec.name: spec for spec in specs}
     for spec in specs:
         if spec.source != by_name[spec.name].source:
@@ -142,6 +162,14 @@ def ensemble_sizes(request: Request) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
+def locate(dataset: Dataset, data_root: Path) -> None:
+    """A UserError if the dataset is not there."""
+    from harness.data import listing
+
+    if dataset.layout != "embedded":
+        listing.locate(dataset, data_root)
+
+
 def identify(dataset: Dataset, data_root: Path, say: Callable[[str], None]) -> Dataset:
     """The dataset with the fingerprint of its images, by which trials are named."""
     from harness.data import listing
@@ -154,7 +182,7 @@ def resolve_weights(
 ) -> tuple[str, str]:
     """The weights as a trial names them, and their file."""
     weights = request.weights or settings["weights"]
-    if weights in ("none", "package"):
+    if weights in ("none", "package"):  # looked at where the network is
         return weights, ""
     if "backbone" in grid:
         raise UserError(f"--grid backbone=...: --weights {weights} fits a single backbone; must be none or package")
@@ -163,6 +191,15 @@ def resolve_weights(
 
     network.check(settings["backbone"], weights)
     return sources.resolve(settings["backbone"], weights)
+
+
+def check_weights(request: Request, settings: Mapping[str, Any]) -> None:
+    """A UserError if --weights names a file that does not exist."""
+    weights = request.weights or settings["weights"]
+    if weights not in protocols.WEIGHTS and not Path(weights).is_file():
+        raise UserError(
+            f"--weights {weights}: no such file; must be hub, package, none, or a .pth or .safetensors file"
+        )
 
 
 # --- rules between options ---
@@ -191,6 +228,9 @@ def check_numbers(request: Request) -> None:
         value = getattr(request, option.replace("-", "_"))
         if value is not None and not least <= value < math.inf:
             raise UserError(f"--{option} {value:g}: must be a number >= {least}")
+    existing = os.cpu_count() or 1
+    if request.executor == "ray" and not request.address and request.cpus_per_trial > existing:
+        raise UserError(f"--cpus-per-trial {request.cpus_per_trial:g}: this machine has {existing} CPUs")
 
 
 def check_size(experiment: Experiment) -> None:
@@ -229,14 +269,28 @@ def check_search(request: Request, settings: Mapping[str, Any]) -> None:
         raise UserError("--set fold=... and --trials exclude each other: search has its own fold")
 
 
+def check_grid_alone(request: Request) -> None:
+    """A grid runs in full and alone."""
+    excluded = {
+        "--trials": request.trials,
+        "--ensemble": request.ensemble,
+        "--curves": request.curves,
+        "--scheduler asha": request.scheduler == "asha",
+    }
+    for option, value in excluded.items():
+        if value and request.grid:
+            raise UserError(
+                f"--grid and {option} exclude each other: a grid runs in full, without search or final runs"
+            )
+
+
 def check_grid(
-    request: Request,
     grid: Iterable[str],
     settings: Mapping[str, Any],
     knobs: Mapping[str, Mapping[str, Any]],
     losses: Sequence[LossSpec],
 ) -> None:
-    """A grid runs in full and alone, and none of its keys is also set to a single value."""
+    """None of the keys of a grid is also set to a single value."""
     if not grid:
         return
     if not losses:
@@ -245,17 +299,6 @@ def check_grid(
     for key in grid:
         if key in fixed:
             raise UserError(f"--set {key}=... and --grid {key}=... exclude each other")
-    excluded = {
-        "--trials": request.trials,
-        "--ensemble": request.ensemble,
-        "--curves": request.curves,
-        "--scheduler asha": request.scheduler == "asha",
-    }
-    for option, value in excluded.items():
-        if value:
-            raise UserError(
-                f"--grid and {option} exclude each other: a grid runs in full, without search or final runs"
-            )
 
 
 def check_fold(request: Request, settings: Mapping[str, Any]) -> None:

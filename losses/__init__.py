@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -29,6 +30,16 @@ RESERVED = ("all", "none")  # what `--losses all` and a baseline's trial say in 
 
 class LossError(ValueError):
     """A loss that is unknown, or a file or an installed package that does not define one as it should."""
+
+
+class UnknownLossError(LossError):
+    """A name that is not among the known ones."""
+
+    def __init__(self, name: str, known: Iterable[str], where: str = "") -> None:
+        self.name = name
+        self.known = list(known)
+        self.where = where
+        super().__init__(f"no loss{where} named {name!r}; known: {', '.join(self.known) or 'none'}")
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def get(name: str, source: str = "") -> "type[Loss]":
         with kept():  # importing it may change torch's settings for everybody
             return _from_elsewhere(name, source)
     if name not in names():
-        raise LossError(f"no loss named {name!r}; known: {', '.join(names())}")
+        raise UnknownLossError(name, names())
     class_name = facts(name).class_name  # an incomplete loss fails here, not when its results are tabulated
     loss: type[Loss] = getattr(importlib.import_module(f"losses.{name}"), class_name)
     return loss
@@ -124,10 +135,18 @@ def _classes(file: Path) -> tuple[ast.ClassDef, ...]:
     return tuple(node for node in classes if "Loss" in {ast.unparse(base).split(".")[-1] for base in node.bases})
 
 
+def classes_in(file: Path) -> list[str]:
+    """The names of the losses that a file defines, as far as can be read without running it."""
+    try:
+        return [node.name for node in _classes(file)]
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
 def _definition(name: str) -> ast.ClassDef:
     """The one class that losses/<name>.py defines."""
     if name not in shipped():
-        raise LossError(f"no loss named {name!r} in this package; known: {', '.join(shipped())}")
+        raise UnknownLossError(name, shipped(), " in this package")
     classes = _classes(FOLDER / f"{name}.py")
     if len(classes) > 1:
         defined = ", ".join(node.name for node in classes)
@@ -169,5 +188,7 @@ def _from_source(name: str, source: str) -> "type[Loss]":
         if isinstance(value, type) and issubclass(value, Loss) and value is not Loss
     }
     if class_name not in defined:
-        raise LossError(f"{stem}.py defines no loss named {class_name!r}; it has: {', '.join(defined) or 'none'}")
+        if isinstance(vars(module).get(class_name), type):
+            raise LossError(f"{class_name} is not a loss: write class {class_name}(Loss), with Loss of losses.base")
+        raise UnknownLossError(class_name, defined, f" in {stem}.py")
     return defined[class_name]

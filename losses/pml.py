@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from losses import LossError
+from losses import LossError, UnknownLossError
 from losses.base import Loss
 
 PREFIX = "pml:"
@@ -37,7 +37,7 @@ def bridge(name: str) -> type[Loss]:
     classes = {key: item for key, item in vars(theirs).items() if isinstance(item, type) and issubclass(item, base)}
     known = sorted(key for key, item in classes.items() if item not in abstract)
     if name not in known:
-        raise LossError(f"{PACKAGE} {version(PACKAGE)} has no loss named {name!r}; it has: {', '.join(known)}")
+        raise UnknownLossError(name, known, f" in {PACKAGE} {version(PACKAGE)}")
     reason = REFUSED.get((name, version(PACKAGE)))
     if reason:
         raise LossError(f"{PACKAGE} {version(PACKAGE)}: {reason}")

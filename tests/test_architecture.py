@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"spec", "config", "draws", "losses"},
     "commands": {"spec", "config", "plan", "losses"},
     "assignments": {"spec"},
-    "request": {"spec", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
+    "request": {"spec", "protocols", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
     "files": {"spec"},
     "store": {"spec", "files"},
     "storage": {"spec", "files"},

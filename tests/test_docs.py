@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 import losses
 from harness import config
 from harness.cli.main import app
+from harness.spec import UserError
 from tests.test_architecture import ROOT as PACKAGE
 from tests.test_architecture import files, imported, ours, unit
 
@@ -68,7 +69,7 @@ def test_an_example_of_the_help_is_one_that_harness_accepts(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["harness run --epochs 3", "harness tabels", "harness show", "harness ls everything"])
 def test_a_wrong_command_would_be_noticed(line: str) -> None:
-    with pytest.raises((AssertionError, TyperException)):
+    with pytest.raises((AssertionError, TyperException, UserError)):
         parse(line)
 
 

@@ -50,6 +50,7 @@ def data_root_option(heading: str | None = None) -> Any:
 
 ResultsOption = Annotated[Path, results_option()]
 RESULTS = Path("results")
+FILE_SUFFIXES = (".md", ".tex", ".html", ".json", ".csv", ".txt", ".png", ".pdf", ".svg")
 DataRootOption = Annotated[Path, data_root_option()]
 DATA_ROOT = Path("data")
 
@@ -89,6 +90,13 @@ IdsArgument = Annotated[
         metavar="ID...", autocompletion=completion.ids, help="Ids of stored results, or their first digits."
     ),
 ]
+
+
+def check_folder(out: Path) -> None:
+    """A UserError if --out, which wants a folder, names a file: one that exists, or one by its ending."""
+    file = not out.is_dir() and (out.exists() or out.suffix in FILE_SUFFIXES)
+    if file:
+        raise UserError(f"--out {out}: is a file; must be a folder, e.g. --out {out.with_suffix('')}")
 
 
 def storage_of(uri: str | None, store: Store) -> "Storage":

@@ -20,9 +20,17 @@ def check_loss(
     spec = config.loss(name)
     import losses
     from losses import torch_state
-    from losses.contract import CHECKS
+    from losses.contract import CHECKS, make
 
     loss = losses.get(spec.name, spec.source)
+    try:
+        with torch_state.usual(threads=1):
+            make(loss)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        say(f"FAILED  it can be created: {described(error)}\nNothing else can be checked.")
+        raise typer.Exit(1) from None
     failed = 0
     for promise, check in CHECKS.items():
         try:
@@ -33,8 +41,13 @@ def check_loss(
             raise
         except BaseException as error:  # any exception is a broken promise
             failed += 1
-            say(f"FAILED  {promise}: {first_line(error).removeprefix('AssertionError: ')[:200]}")
+            say(f"FAILED  {promise}: {described(error)}")
     if failed:
         say(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)
     say(f"{spec.name} keeps all {len(CHECKS)} promises")
+
+
+def described(error: BaseException) -> str:
+    """An error in one line, without the matrices that torch prints."""
+    return first_line(error).removeprefix("AssertionError: ").partition("tensor(")[0][:200]

@@ -1,5 +1,6 @@
 """`harness data`: check, download and cache datasets."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ data = Application(help="Check, download and cache datasets.")
 cache = Application(help="List and remove caches of decoded images.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub", rich_help_panel=INPUTS)
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
+
+NAMED = 10  # images that `check` names on a terminal
 
 NameArgument = Annotated[
     str,
@@ -64,6 +67,8 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         say("every image can be read")
     advice = f"unpack or download the dataset again ({dataset.manual})" if dataset.manual else "replace the files"
     problems = [f"{files.folder / path}: {reason}" for path, reason in bad.items()]
+    if sys.stderr.isatty() and len(bad) > NAMED:
+        problems[NAMED:] = [f"and {len(bad) - NAMED} more; a file gets all of them: 2> bad.txt"]
     if bad:
         count = f"{len(bad)} of {len(files.paths)} images cannot be read"
         problems.append(f"{count}; {advice}, or run with --skip-bad-images")
@@ -99,10 +104,12 @@ def download(
     if dataset.layout == "embedded":
         say(f"{dataset.name}: ships with the package; nothing to download")
         return
+    if dataset.is_own:
+        raise UserError(f"{name}: is your own data; only shipped datasets can be downloaded: harness ls datasets")
     if listing.exists(dataset, data_root):
         say(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
-    if not dataset.archives or dataset.is_own:
+    if not dataset.archives:
         raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
     with writing(f"to --data-root {data_root}"):
         data_root.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,9 @@ def embed(
     store = Store(results.absolute())
     if out is not None and out.suffix not in (".npy", ".csv"):
         raise UserError(f"--out {out}: must be a .npy or a .csv file")
+    for image in images:
+        if not image.is_file():
+            raise UserError(f"{image}: no such file")
     result = read_result(store, id)
     from harness.training import inference
 

@@ -18,6 +18,7 @@ from harness.cli.app import (
     ResultsOption,
     StorageOption,
     app,
+    check_folder,
     exit_on_problems,
     require,
     storage_of,
@@ -72,6 +73,8 @@ def figures(
 ) -> None:
     """Draw figures of stored results. There is one per dataset, protocol and backbone; prints the files written."""
     formats = check(names or (), form)
+    if out is not None:
+        check_folder(out)
     store = Store(results.absolute())
     stored, problems = store.results()
     parts = groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)

@@ -1,52 +1,62 @@
 """`harness ls`: losses, datasets, protocols and stored runs."""
 
-import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
 import typer
 
-from harness import commands, config
+import losses
+from harness import config
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems
-from harness.cli.output import say
-from harness.spec import Result, percent
+from harness.cli.listing import Row, print_rows
+from harness.spec import Result, UserError, percent, unknown
 from harness.store import Store
 
-Kind = Literal["losses", "datasets", "protocols", "runs"]
-Row = dict[str, Any]  # header -> value
+KINDS = ("losses", "datasets", "protocols", "runs")
+
+
+def complete(kind: str) -> str:
+    """The listing that a word means: `loss` is enough for losses."""
+    meant = [name for name in KINDS if kind and name.startswith(kind)]
+    if len(meant) != 1:
+        raise unknown("listing", kind, KINDS)
+    return meant[0]
 
 
 @app.command(epilog="Example: harness ls losses", rich_help_panel=LOOKING)
 def ls(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="What to list.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            autocompletion=lambda: KINDS,
+            callback=complete,
+            help=f"What to list: {', '.join(KINDS)}.",
+        ),
+    ],
     results: ResultsOption = RESULTS,
 ) -> None:
     """List the losses, datasets or protocols, or the stored runs."""
-    from tabulate import tabulate
-
-    problems: list[str] = []
     if kind == "runs":
-        stored, problems = Store(results).results()
-        rows = [run_row(result) for result in stored]
-        say(tabulate(rows, headers={name: name for name in RUN_HEADERS}, disable_numparse=True))
-    else:
-        listings = {"losses": loss_rows, "datasets": dataset_rows, "protocols": protocol_rows}
-        say(tabulate(list(listings[kind]()), headers="keys", disable_numparse=True))
-    exit_on_problems(problems)
+        list_runs(Store(results))
+        return
+    listings: dict[str, Callable[[], Iterator[Row]]] = {
+        "losses": loss_rows,
+        "datasets": dataset_rows,
+        "protocols": protocol_rows,
+    }
+    rows = list(listings[kind]())
+    print_rows(rows, list(rows[0]))
 
 
 def loss_rows() -> Iterator[Row]:
-    import losses
-
-    for spec in map(config.loss, losses.names()):
-        year = re.search(r" ((?:19|20)\d\d)\b", spec.cite)
+    """Read from the sources: torch is not imported, and a broken plug-in does not matter."""
+    for name in losses.names():
+        plugin = losses.plugins().get(name)
         yield {
-            "name": spec.name,
-            "title": spec.title,
-            "paper": spec.cite.replace(year[0], "", 1) if year else spec.cite,
-            "year": year[1] if year else "",
-            "family": spec.family,
-            "knobs": " ".join(f"{name}={commands.written(knob.default)}" for name, knob in spec.knobs.items()),
+            "name": name,
+            "family": "" if plugin else losses.facts(name).family,
+            "paper": f"installed: {plugin.value}" if plugin else losses.facts(name).cite,
         }
 
 
@@ -65,23 +75,40 @@ def protocol_rows() -> Iterator[Row]:
     for protocol in map(config.protocol, config.names("protocols")):
         yield {
             "name": protocol.name,
-            "title": protocol.title,
             "backbone": protocol.settings["backbone"],
             "crop": protocol.settings["crop"],
             "epochs": protocol.settings["epochs"],
-            "selects by": protocol.select,
-            "source": protocol.source,
+            "what": protocol.title,
         }
 
 
-RUN_HEADERS = ("id", "loss", "dataset", "fold", "protocol", "backbone", "seed", "R@1", "seconds")
+def list_runs(store: Store) -> None:
+    stored, problems = store.results()
+    if not stored and not problems:
+        raise UserError(f"no results in {store.root}; make some with: harness run")
+    print_rows([run_row(result) for result in stored], run_headers(stored))
+    exit_on_problems(problems)
+
+
+def run_headers(results: Sequence[Result]) -> list[str]:
+    """The backbone is told where there are several."""
+    headers = ["id", "loss", "dataset", "fold", "protocol", "seed", "R@1", "seconds"]
+    if len({result.trial.backbone for result in results if not result.trial.is_pixels}) > 1:
+        headers.insert(5, "backbone")
+    return headers
 
 
 def run_row(result: Result) -> Row:
     trial = result.trial
+    baseline = "pixels" if trial.is_pixels else "untrained"
+    words = [baseline if trial.is_baseline else trial.loss]
+    if result.is_ensemble:
+        words.append(f"x {result.ensemble}")
+    if result.recipe:
+        words.append(f"({result.recipe})")
     return {
         "id": result.id,
-        "loss": trial.loss + (f" ({result.recipe})" if result.recipe else ""),
+        "loss": " ".join(words),
         "dataset": trial.dataset,
         "fold": trial.fold,
         "protocol": trial.protocol,

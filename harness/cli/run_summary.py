@@ -123,7 +123,10 @@ def varied_value(trial: Trial, key: str, experiment: Experiment) -> str:
     return commands.written({**added, **trial.knobs}[key.rpartition(".")[2]])
 
 
-def print_failures(account: "Account", failures: Iterable[Failure]) -> None:
+def print_failures(account: "Account", failures: Sequence[Failure]) -> None:
     for failure in failures:
         say(f"failed: {failure.trial.name}: {failure.error}", error=True)
         say(f"        {account.store.path(failure.trial, Failure)}", error=True)
+    own = [failure.trial for failure in failures if account.sources.get(failure.trial.loss)]
+    for loss in dict.fromkeys(commands.loss_option(trial) for trial in own):
+        say(f"{loss} is your own; this may tell more: harness check-loss {loss}", error=True)

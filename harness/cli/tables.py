@@ -14,6 +14,7 @@ from harness.cli.app import (
     ProtocolOption,
     ResultsOption,
     app,
+    check_folder,
     exit_on_problems,
     require,
 )
@@ -75,6 +76,8 @@ def tables(
 ) -> None:
     """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
+    if out is not None:
+        check_folder(out)
     if nmi_recipe not in RECIPES:
         raise unknown("NMI recipe", nmi_recipe, RECIPES)
     stored, problems = Store(results).results()

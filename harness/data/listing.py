@@ -162,8 +162,8 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
     train_classes = len(training) or dataset.train_classes or -(-len(classes) // 2)
     if not 2 <= train_classes <= len(classes) - 2:
         raise UserError(
-            f"{dataset.name}: {len(classes)} classes under {folder}, {train_classes} of them for training; "
-            "each side of the split needs at least 2"
+            f"{dataset.name}: the split under {folder} has {train_classes} training and {len(classes) - train_classes} "
+            "test classes; each side needs at least 2"
         )
     index = {label: number for number, label in enumerate(classes)}
     return Listing(

@@ -30,9 +30,11 @@ def load(dataset: Dataset, trial: Trial, root: str = "", *, skip_bad: bool = Fal
     images = yield from mapped(key, dataset, root)
     if images.skipped and not skip_bad:
         name = shlex.quote(dataset.path or dataset.name)
+        total = len(images.paths) + len(images.skipped)
         raise UserError(
-            f"{dataset.name}: {images.skipped[0]} cannot be read, one of {len(images.skipped)}; "
-            f"list them with harness data check {name}, or continue without them: --skip-bad-images"
+            f"{dataset.name}: {len(images.skipped)} of {total} images cannot be read, e.g. "
+            f"{images.skipped[0]}; list them with harness data check {name}, or continue without them: "
+            "--skip-bad-images"
         )
     return images
 

@@ -115,6 +115,10 @@ def class_folders(folder: Path) -> Iterator[Entry]:
         raise UserError(f"cannot read {folder} as a folder of class folders: {error.strerror}") from None
     if {"train", "test"} <= {path.name for path in classes}:
         raise UserError(f"{folder}: contains train/ and test/, not class folders; list the images in a .csv instead")
+    if not classes:
+        images = sum(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
+        if images:
+            raise UserError(f"{folder}: its {images} images lie in no class folder; give each class its own")
     for inner in classes:
         for file in sorted(inner.rglob("*")):
             path = file.relative_to(folder)
@@ -136,7 +140,9 @@ def csv_list(file: Path) -> Iterator[Entry]:
     for line, row in rows[1:]:
         values = dict(zip(header, map(str.strip, row), strict=False))
         path, label, side = (values.get(name, "") for name in ("path", "label", "split"))
-        if not path or not label or len(row) != len(header) or (side and side not in SIDES):
+        if side and side not in SIDES:
+            raise UserError(f"{file}, line {line}: split={side}: must be one of {', '.join(SIDES)}")
+        if not path or not label or len(row) != len(header):
             raise UserError(f"{file}, line {line}: {','.join(row)[:80]!r}: must be path,label[,{'|'.join(SIDES)}]")
         if posixpath.normpath(path) in seen:  # as a query it would retrieve itself
             raise UserError(f"{file}, line {line}: {path} is listed twice; list every image once")

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness import plan
 from harness.data import folds, listing, loading
 from harness.execution.account import Account
+from harness.execution.room import network_of
 from harness.spec import Dataset, Trial, UserError
 
 Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each training class
@@ -22,12 +23,15 @@ def check(account: Account, say: Callable[[str], None]) -> None:
     experiment = account.experiment
     sizes = training_sizes(experiment.dataset, Path(experiment.data_root), {trial.fold for trial in trials})
     pair_losses = {loss.name for loss in experiment.losses if loss.family == "pair"}
+    narrow_losses = {loss.name for loss in experiment.losses if loss.dim_below_batch}
     for trial in trials:
         if trial.loss in pair_losses:
             check_pairs(trial, sizes[trial.fold])
         if plan.has_own_batch(experiment, trial):
             check_own_batch(trial, sizes[trial.fold])
-    for line in (*small_classes(trials, sizes), *few_classes(trials, sizes)):
+        if trial.loss in narrow_losses:
+            check_width(trial, sizes[trial.fold])
+    for line in (*small_classes(trials, sizes), *few_classes(trials, sizes), *untrained(trials)):
         say(line)
 
 
@@ -58,6 +62,22 @@ def check_own_batch(trial: Trial, sizes: Sequence[int]) -> None:
             f"{trial.classes_per_batch} training classes, {trial.dataset} has {len(sizes)}{of(trial.fold)}; choose "
             "another --protocol, or set one batch for all losses: --set samples_per_class=..."
         )
+
+
+def check_width(trial: Trial, sizes: Sequence[int]) -> None:
+    """A UserError if a loss that needs fewer dimensions than images would meet a batch that is too small."""
+    width = trial.dim or network_of(trial).dim
+    images = sum(sorted(min(size, trial.samples_per_class) for size in sizes)[: trial.classes_per_batch])
+    if width >= images:
+        raise UserError(
+            f"{trial.loss}: needs fewer embedding dimensions ({width}) than images in a batch ({images}); "
+            f"--set dim={images - 1} or less, or a larger batch"
+        )
+
+
+def untrained(trials: Sequence[Trial]) -> Iterable[str]:
+    if any(trial.epochs + trial.pretrain_epochs + trial.warmup_epochs == 0 for trial in trials):
+        yield "epochs=0: nothing is trained; the rows of the losses show the network as it starts"
 
 
 def small_classes(trials: Sequence[Trial], sizes: Sizes) -> Iterable[str]:

@@ -1,6 +1,8 @@
 """Progress on the screen while trials run: bars on a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -38,6 +40,24 @@ class Display:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.live.stop()
+
+    @contextmanager
+    def preparing(self) -> Iterator[Callable[[Progress], None]]:
+        """A bar for the images that are decoded before the first trial starts."""
+        task: TaskID | None = None
+
+        def show(progress: Progress) -> None:
+            nonlocal task
+            if task is None:
+                task = self.live.add_task("images", status="")
+            self.live.update(task, total=progress.steps, completed=progress.step, status=position(progress))
+
+        with self:
+            try:
+                yield show
+            finally:
+                if task is not None:
+                    self.live.remove_task(task)
 
     def expect(self, trials: int) -> None:
         """Set how many trials are still to come."""

@@ -1,11 +1,23 @@
 """Network and data, checked before anything runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import torch
 
 from harness.backbones import network
 from harness.data import cache, cache_building, listing, loading
 from harness.execution.account import Account
+from harness.request import Request
+from harness.spec import Job, Progress, UserError
+from harness.training import trial as training
+
+
+def check_machine(request: Request) -> None:
+    """A UserError for more GPUs per trial than this machine has. Ray would say so too, after it has started."""
+    wanted, existing = request.gpus_per_trial or 0, torch.cuda.device_count()
+    if request.executor == "ray" and not request.address and wanted > existing:
+        raise UserError(f"--gpus-per-trial {wanted:g}: this machine has {existing} GPUs")
 
 
 def check(account: Account, say: Callable[[str], None] | None) -> None:
@@ -30,3 +42,20 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
             needed = cache_building.estimate(key, images)
             cache_building.check_disk(key, needed)
             say(f"{len(images.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
+
+
+def prepare(account: Account) -> Iterator[Progress]:
+    """Decode the images of the trials that are to run into this machine's cache, once for each size. A UserError if one
+    cannot be read."""
+    experiment = account.experiment
+    pending = [*account.pending(account.known), *account.unnamed()]
+    for trial in {(trial.resize, trial.aspect): trial for trial in pending}.values():
+        yield from training.prepare(
+            Job(
+                trial,
+                experiment.dataset,
+                "",
+                data_root=experiment.data_root,
+                skip_bad_images=experiment.skip_bad_images,
+            )
+        )

@@ -25,12 +25,12 @@ class Outcome:
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
     """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
     stored.check(account, display.line)
-    if account.is_complete:
-        account.store.prepare()
-        storage.prepare()
-    else:
+    account.store.prepare()
+    storage.prepare()
+    if not account.is_complete:
         check_inputs(request, account, display)
         check_room(account, storage)
+        prepare_images(request, account, display)
     with opened_executor(request, account, storage, display) as executor:
         run = Run(account, storage, executor, display, threads=request.threads)
         return Outcome(run(), run.failures)
@@ -39,6 +39,7 @@ def start(request: Request, account: Account, storage: Storage, display: Display
 def check_inputs(request: Request, account: Account, display: Display) -> None:
     from harness.execution import batches, inputs  # import torch and timm
 
+    inputs.check_machine(request)
     inputs.check(account, None if request.address else display.line)
     batches.check(account, display.line)
 
@@ -50,6 +51,17 @@ def check_room(account: Account, storage: Storage) -> None:
     needed = room.needed(account)
     account.store.prepare(needed.results)
     storage.prepare(needed.storage)
+
+
+def prepare_images(request: Request, account: Account, display: Display) -> None:
+    """Decode the images once, before the trials; on a cluster each node does it for itself."""
+    from harness.execution import inputs
+
+    if request.address:
+        return
+    with display.preparing() as show:
+        for progress in inputs.prepare(account):
+            show(progress)
 
 
 @contextmanager

@@ -32,7 +32,8 @@ def position(progress: Progress) -> str:
     if progress.stage == "cluster":
         return f"clustering for NMI  start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"
     stage = "" if progress.stage == "train" else f"{progress.stage} "
-    return f"{stage}epoch {progress.epoch}/{progress.epochs}  loss {progress.loss:.3f}  {speed}"
+    loss = f"{progress.loss:.3f}" if abs(progress.loss) < 1e6 else f"{progress.loss:.3g}"
+    return f"{stage}epoch {progress.epoch}/{progress.epochs}  loss {loss}  {speed}"
 
 
 def outcome(event: Result | Stopped | Failure) -> str:

@@ -1,6 +1,6 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, check_keys, disk_error, first_line, shortened, unknown
+from harness.spec.errors import UserError, check_keys, disk_error, first_line, nearest, shortened, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
@@ -87,6 +87,7 @@ __all__ = [
     "has_epochs",
     "known_metric",
     "metric_order",
+    "nearest",
     "papers_metrics",
     "percent",
     "printable",

@@ -8,6 +8,7 @@ from typing import Any
 
 # What is wrong with a disk, not with what is written to it: every other trial would fail in the same way.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+ALIKE = 0.6  # of 1: names that are less alike are not suggested
 LISTED = 12  # names in an error; the rest is counted
 
 
@@ -31,19 +32,25 @@ def unknown(what: str, name: str, known: Iterable[str], *, see: str = "") -> Use
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
-    """The one or two that a user may have meant, whatever their case, in the order of `known`."""
-    plain = {word: word.lower().lstrip("-") for word in known}  # two options are not near because of their dashes
-    close = difflib.get_close_matches(name.lower().lstrip("-"), plain.values(), n=2)
-    return [word for word in known if plain[word] in close]
+    """What a user may have meant, in any case of letters: the nearest, and what is about as near; sorted as `known`."""
+
+    def likeness(word: str) -> float:  # without dashes: two options are not alike because of them
+        return difflib.SequenceMatcher(None, name[:100].lower().lstrip("-"), word.lower().lstrip("-")).ratio()
+
+    ratios = {word: likeness(word) for word in known}
+    least = max([ALIKE, *(ratio - 0.15 for ratio in ratios.values())])
+    return [word for word in known if ratios[word] >= least]
 
 
 def first_line(error: BaseException) -> str:
-    """The kind of an error and the first line of what it says. A user's own error may fail to say anything."""
+    """The kind of an error, unless it is a UserError, and the first line of what it says. An error of the
+    user's own may fail to say anything."""
     try:
         words = str(error)
     except BaseException as failure:
         words = f"(its text raises {type(failure).__name__})"
-    return f"{type(error).__name__}: {words}".splitlines()[0]
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return f"{kind}{words}".splitlines()[0]
 
 
 def shortened(value: object) -> str:

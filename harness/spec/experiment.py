@@ -108,6 +108,7 @@ class LossSpec:
     source: str = ""  # the text of a user's own file; empty for a registered loss
     added: Mapping[str, Any] = field(default_factory=dict)  # knobs newer than records: the value that means "as before"
     shipped: bool = False  # a loss of this package
+    dim_below_batch: bool = False  # it refuses a batch with no more images than dimensions
 
 
 @dataclass(frozen=True)

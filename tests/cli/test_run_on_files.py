@@ -1,15 +1,15 @@
 """`harness run` on datasets from disk: small sets in the real layouts, and a user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from harness.execution import local
-from harness.spec import Job
+from harness.execution import inputs
+from harness.execution.account import Account
+from harness.spec import Progress
 from tests.conftest import PROTOCOL, Harness
 from tests.data.factories import draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
 
@@ -136,23 +136,23 @@ def test_wrong_numbers_stop_a_run_before_it_begins(root: Path, harness: Harness,
     assert not (tmp_path / "results").exists()
 
 
-def test_files_that_change_after_planning_fail_the_trial_in_a_clear_line(
+def test_files_that_change_after_planning_stop_the_run_in_a_clear_line(
     small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = photos(tmp_path / "photos")
-    real = local.execute
+    real = inputs.prepare
 
-    def meddle(jobs: Sequence[Job], tell: Any, **options: Any) -> None:
+    def meddle(account: Account) -> Iterator[Progress]:
         with (folder / "thing0" / "0-0.jpg").open("ab") as file:
             file.write(b"more")
-        real(jobs, tell, **options)
+        return real(account)
 
-    monkeypatch.setattr(local, "execute", meddle)
+    monkeypatch.setattr(inputs, "prepare", meddle)
     said = harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny")
-    assert said.code == 1
+    assert said.code == 2
     assert f"the files under {folder} are not those the run was planned with" in said.err
     assert records(tmp_path) == []
-    monkeypatch.setattr(local, "execute", real)
+    monkeypatch.setattr(inputs, "prepare", real)
     assert harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny").code == 0
 
 
@@ -162,11 +162,12 @@ def test_a_bad_image_is_named_and_going_on_without_is_recorded(small: Path, harn
     words = ("run", "--losses", "triplet", "--dataset", str(folder), "--protocol", "tiny")
     for _ in range(2):  # the second time they are known from the cache
         said = harness(*words)
-        assert said.code == 1
-        failed = [line for line in said.err.splitlines() if line.startswith("failed: ")]
-        assert len(failed) == 3
-        assert all("thing0/0-1.jpg cannot be read, one of 3" in line and "--skip-bad-images" in line for line in failed)
+        assert said.code == 2
+        (complaint,) = (line for line in said.err.splitlines() if line.startswith("harness: "))  # once, not per trial
+        assert "3 of 32 images cannot be read, e.g. thing0/0-1.jpg; list them with harness data check" in complaint
+        assert complaint.endswith("or continue without them: --skip-bad-images")
         assert records(tmp_path) == []
+        assert not (tmp_path / "results" / "failures").exists()
     said = harness(*words, "--skip-bad-images")
     assert said.code == 0, said.err
     stored = records(tmp_path)
@@ -197,7 +198,7 @@ def test_a_bad_image_that_is_mended_is_good_again_though_its_size_is_the_same(
     good = bad.read_bytes()
     bad.write_bytes(bytes(len(good)))
     said = harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny")
-    assert said.code == 1
+    assert said.code == 2
     assert bad.name in said.err
     bad.write_bytes(good)
     assert harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny").code == 0
@@ -277,4 +278,4 @@ def test_a_folder_named_without_its_dot_is_pointed_out(
     monkeypatch.chdir(tmp_path)
     said = harness("run", "--dataset", "photos")
     assert said.code == 2
-    assert "for your own data write --dataset ./photos" in said.err
+    assert "for your own data write ./photos" in said.err

@@ -22,8 +22,8 @@ def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
     file.write_text(text + "# edited\n")
     assert "[1/1] mine.Mine-" in harness(*words).err
     for losses, complaint in (
-        (f"{file}:Other", "defines no loss named 'Other'; it has: Mine"),
-        (f"{tmp_path}/no.py:Mine", "cannot read"),
+        (f"{file}:Other", "no loss in mine.py named 'Other'; known: Mine"),
+        (f"{tmp_path}/no.py:Mine", "no such file"),
     ):
         said = harness("run", "--losses", losses, "--dataset", "blobs")
         assert said.code == 2
@@ -45,12 +45,24 @@ def test_a_users_file_may_be_called_like_anything_and_has_to_say_what_it_is(
     assert said.code == 0, said.err
     assert "losses.A-blobs-test-" in said.out
     (tmp_path / "untitled.py").write_text(head + tail)
+    titled = head + "    title, cite = 'A', 'me'\n"
+    (tmp_path / "forwardless.py").write_text(titled)
+    positional = "    def __init__(self, num_classes, dim, margin=0.2):\n        super().__init__(num_classes, dim)\n"
+    (tmp_path / "positional.py").write_text(titled + positional + tail)
+    (tmp_path / "alone.py").write_text(titled + "    def __init__(self, margin=0.2):\n        pass\n" + tail)
+    (tmp_path / "other.py").write_text("class A:\n    pass\n")
     knob = "    def __init__(self, num_classes, dim, *, knob=1):\n        super().__init__(num_classes, dim)\n"
     (tmp_path / "untyped.py").write_text(head + "    title, cite = 'A', 'me'\n" + knob + tail)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "losses.py").write_text(head + "    title, cite = 'B', 'me'\n" + tail)
     for losses, complaint in (
         (f"{tmp_path}/untitled.py:A", "A has no title"),
+        (f"{tmp_path}/untitled.py", "untitled.py: name the class too: "),
+        (f"{tmp_path}/untitled.A", "a loss of your own is named by its file: "),
+        (f"{tmp_path}/forwardless.py:A", "A has no forward: write def forward(self, embeddings, labels)"),
+        (f"{tmp_path}/positional.py:A", "write def __init__(self, num_classes: int, dim: int, *, margin: float = 1.0)"),
+        (f"{tmp_path}/alone.py:A", "A.__init__ takes (self, margin); write def __init__(self, num_classes: int, dim"),
+        (f"{tmp_path}/other.py:A", "A is not a loss: write class A(Loss), with Loss of losses.base"),
         (f"{tmp_path}/untyped.py:A", "knob knob of A needs a type: knob: float = 1.0"),
         (f"{tmp_path}/losses.py:A,{tmp_path}/other/losses.py:A", "two different files give a loss named losses.A"),
     ):

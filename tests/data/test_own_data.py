@@ -49,7 +49,8 @@ def test_a_file_name_that_is_no_text_is_taken_as_it_is(tmp_path: Path) -> None:
 
 OWN_MISTAKES = [
     ({}, "no images under"),
-    ({"a/1.jpg": "", "b/1.jpg": "", "c/1.jpg": ""}, "3 classes under"),
+    ({"1.jpg": "", "2.jpg": "", "3.jpg": ""}, "its 3 images lie in no class folder; give each class its own"),
+    ({"a/1.jpg": "", "b/1.jpg": "", "c/1.jpg": ""}, "has 2 training and 1 test classes"),
     ({"a/1.txt": "", "b/1.txt": ""}, "no images under"),
     (
         {f"{part}/{name}/1.jpg": "" for part in ("train", "test", "val", "x") for name in "ab"},
@@ -115,18 +116,18 @@ CSV_MISTAKES = [
     (b"path,label\n,a\n", "line 2: ',a': must be"),
     (b"path,label\n1.jpg,\n", "line 2: '1.jpg,': must be"),
     (b"path,label\n1.jpg,a,b\n", "line 2: '1.jpg,a,b': must be"),
-    (b"path,label,split\n1.jpg,a,val\n", "line 2: '1.jpg,a,val': must be"),
+    (b"path,label,split\n1.jpg,a,val\n", "line 2: split=val: must be one of train, test, query, gallery"),
     (b"path,label\n1.jpg,a\n\n./1.jpg,b\n", "line 4: ./1.jpg is listed twice"),
     (b"path,label\n1.jpg,caf\xe9\n", "it is not UTF-8 text"),
     (b'path,label\n1.jpg,"' + b"x" * 140_000, "field larger than field limit"),
-    (b"path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "3 classes under"),
+    (b"path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "has 2 training and 1 test classes"),
     (f"path,label,split\n{FOUR.format(',train', ',train')}".encode(), "says train; must be train and test"),
     (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,a,\n".encode(), "says nothing, test, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',query')}".encode(), "says query, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',gallery')}".encode(), "says gallery, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,c,query\n".encode(), "says query, test, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,b,test\n".encode(), "class b has images on both sides"),
-    (b"path,label,split\n1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,test\n", "3 classes under"),
+    (b"path,label,split\n1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,test\n", "has 2 training and 1 test classes"),
 ]
 
 

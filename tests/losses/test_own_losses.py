@@ -91,7 +91,7 @@ def test_all_are_the_registered_ones(small: Path, harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("losses_", "complaint"),
     [
-        ("pml:CircelLoss", "has no loss named 'CircelLoss'"),
+        ("pml:CircelLoss", "no loss in pytorch-metric-learning 2.9.0 named 'CircelLoss'; did you mean 'CircleLoss'?"),
         ("pml:RankedListLoss", "pml:RankedListLoss.margin has no default: --set pml:RankedListLoss.margin=..."),
     ],
 )
@@ -155,5 +155,4 @@ def test_ls_shows_paper_and_year(harness: Harness) -> None:
     rows = {line.split()[0]: line for line in harness("ls", "losses").out.splitlines()[2:]}
     assert set(rows) == set(losses.names())
     assert all(" 20" in rows[name] for name in losses.shipped())
-    assert "Schroff et al., CVPR    " in rows["triplet"]
-    assert "  2015  " in rows["triplet"]
+    assert "Schroff et al., CVPR 2015" in rows["triplet"]

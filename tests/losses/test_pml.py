@@ -105,9 +105,7 @@ def test_smooth_ap_of_2_9_0_is_wrong_and_refused_with_the_reason() -> None:
     for y in (torch.arange(6).repeat_interleave(3), torch.arange(3).repeat_interleave(6)):
         assert original(x, y).item() != pytest.approx(smooth_ap(x, y), abs=1e-3)
     assert original(x[order], square[order]).item() != pytest.approx(smooth_ap(x[:16], square), abs=1e-3)
-    with pytest.raises(
-        UserError, match=r"^--losses pml:SmoothAPLoss: pytorch-metric-learning 2.9.0: its value is wrong"
-    ):
+    with pytest.raises(UserError, match=r"^pml:SmoothAPLoss: pytorch-metric-learning 2.9.0: its value is wrong"):
         config.loss("pml:SmoothAPLoss")
 
 
@@ -116,7 +114,7 @@ def test_its_version_is_the_packages() -> None:
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"has no loss named 'CircelLoss'.*CircleLoss"):
+    with pytest.raises(UserError, match=r"named 'CircelLoss'; did you mean 'CircleLoss'"):
         config.loss("pml:CircelLoss")
     with pytest.raises(UserError, match="GenericPairLoss"):
         config.loss("pml:GenericPairLoss")

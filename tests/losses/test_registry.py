@@ -193,5 +193,5 @@ def test_a_class_that_does_not_state_its_facts_is_refused_before_it_runs(
 
 
 def test_facts_are_of_losses_of_this_package() -> None:
-    with pytest.raises(losses.LossError, match="no loss named 'pml:CircleLoss' in this package; known: angular, "):
+    with pytest.raises(losses.LossError, match="no loss in this package named 'pml:CircleLoss'; known: angular, "):
         losses.facts("pml:CircleLoss")
