@@ -10,7 +10,7 @@ from harness.analysis import baselines
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems
 from harness.cli.output import say
-from harness.spec import SETTINGS, Experiment, Failure, Result, Trial, percent
+from harness.spec import BATCH, SETTINGS, Experiment, Failure, Result, Trial, percent
 
 if TYPE_CHECKING:
     from harness.execution.account import Account
@@ -26,8 +26,16 @@ def print_plan(account: "Account", threads: int) -> None:
     experiment, pending = account.experiment, account.pending(account.known)
     ids = {trial.id for trial in pending}
     varied = [key for key in experiment.grid if key in SETTINGS]
+    if any(plan.has_own_batch(experiment, trial) for trial in account.known if not trial.is_baseline):
+        varied += BATCH
     rows = [
-        [trial.name, trial.seed, f"{trial.lr:g}", values(trial, varied), "" if trial.id in ids else "stored"]
+        [
+            trial.name,
+            trial.seed,
+            f"{trial.lr:g}",
+            values(trial, () if trial.is_baseline else varied),
+            "" if trial.id in ids else "stored",
+        ]
         for trial in account.known
     ]
     say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))

@@ -73,6 +73,9 @@ def test_too_few_training_classes_for_a_batch_of_its_own_are_refused(
     )
     assert not (tmp_path / "results" / "runs").exists()
     assert harness(*run, "--trials", "1", "--set", "classes_per_batch=4").code == 0
+    planned = harness(*run, "--dry-run").out
+    assert "classes_per_batch=12 samples_per_class=1 bias=true" in planned
+    assert "classes_per_batch=4 samples_per_class=3 margin=0.2" in planned
     assert harness(*run).code == 0
 
 

@@ -55,6 +55,35 @@ def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
         assert not any(store.stopped(trial) for trial in searched)
 
 
+def test_asha_and_the_choice_of_epochs_go_together(cluster: RayCluster, tmp_path: Path) -> None:
+    """The first trial is best after epoch 2 of 4; the others are hopeless, and what is stopped is no candidate."""
+    planned = experiment("triplet", trials=3, scheduler="asha", settings={"epochs": 4})
+    protocol = dataclasses.replace(planned.protocol, select_epochs=True)
+    settings = {name: value for name, value in planned.settings.items() if name != "fold"}
+    planned = dataclasses.replace(planned, protocol=protocol, settings=settings)
+    first, *others = plan.search(planned)
+    template = a_result()
+
+    def scored(job: Job) -> Iterator[Event]:
+        assert job.select_epochs == (not job.trial.on_test)
+        scores = (0.5, 0.9, 0.8, 0.7) if job.trial.id == first.id else (0.1,) * 4
+        rows = []
+        for epoch in range(1, job.trial.last_epoch + 1):
+            metrics = {"R@1": scores[epoch - 1]} if job.validate else {}
+            rows.append({"epoch": epoch, "loss": 1.0, "images": 1, **metrics})
+            yield Progress("train", epoch, job.trial.last_epoch, 1, 1, 1.0, 1.0, 0.0, metrics)
+        metrics = {"R@1": scores[job.trial.last_epoch - 1], "NMI": 0.5}
+        yield dataclasses.replace(template, trial=job.trial, metrics=metrics, curve=tuple(rows))
+
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=2.0, scheduler="asha", events=scored) as running:
+        run = run_of(planned, tmp_path, running.execute)
+        final = [result.trial for result in run() if result.trial.is_final]
+        assert not run.failures
+        assert all(run.account.store.stopped(trial) for trial in others)
+        assert [(trial.stop_after, trial.epochs, trial.knobs) for trial in final] == [(2, 4, first.knobs)]
+        assert run_of(planned, tmp_path, running.execute).account.is_complete
+
+
 def test_a_trial_that_the_scheduler_watches_has_the_same_bits(tmp_path: Path) -> None:
     jobs = jobs_of(experiment("triplet"), tmp_path)
     watched = [dataclasses.replace(job, validate=True) for job in jobs]

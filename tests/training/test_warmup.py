@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from harness import config, plan
-from harness.spec import Experiment, Trial, UserError
+from harness.spec import SETTINGS, Experiment, Trial, UserError
 from harness.storage import Storage
 from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
@@ -147,4 +147,4 @@ def test_random_search_may_draw_it(small: Path) -> None:
 @pytest.mark.parametrize("value", [-1.0, "much", None])
 def test_a_value_that_makes_no_sense_is_named(small: Path, value: Any) -> None:
     with pytest.raises(UserError, match=r"warmup_epochs=.*: must be a number >= 0"):
-        config.SETTINGS["warmup_epochs"].check(value)
+        SETTINGS["warmup_epochs"].check(value)
