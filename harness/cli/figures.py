@@ -73,8 +73,8 @@ def figures(
     """Draw figures of stored results. There is one per dataset, protocol and backbone; prints the files written."""
     formats = check(names or (), form)
     store = Store(results.absolute())
-    stored, problems = store.results()
-    parts = groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    stored, experiments, problems = store.everything()
+    parts = groups(stored, experiments, dataset=dataset, protocol=protocol, backbone=backbone)
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
