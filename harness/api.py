@@ -6,7 +6,7 @@ from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from harness.spec import Failure, Purpose, Result, UserError, unknown
+from harness.spec import ExperimentRecord, Failure, Purpose, Result, UserError, unknown
 from harness.tables.layout import Format, Kind, Options, Published
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class Results:
     failures: tuple[Failure, ...] = ()  # of run: trials that failed; the next run tries them again
     problems: tuple[str, ...] = ()  # files of the store that are not results, and why
     searched: tuple[Result, ...] = field(default=(), repr=False)  # runs on validation classes, for captions
+    experiments: tuple[ExperimentRecord, ...] = field(default=(), repr=False)  # what was requested, for captions too
 
     def __len__(self) -> int:
         return len(self.results)
@@ -42,19 +43,22 @@ class Results:
     ) -> "Results":
         """The results that have these values; the raw-pixel baseline goes with any backbone. A value that no result has
         is a UserError."""
+        from harness.analysis.experiments import Purposes
         from harness.analysis.results import matching
 
         wanted = {"dataset": dataset, "loss": loss, "protocol": protocol, "backbone": backbone, "fold": fold}
         results = matching(self.results, **wanted)
         if purpose is not None:
-            results = [result for result in results if result.purpose == purpose]
+            purposes = Purposes(self.experiments)
+            results = [result for result in results if purpose in purposes.of(result)]
         return replace(self, results=tuple(results))
 
     def frame(self) -> "pd.DataFrame":
         """One row per result: the settings of its trial, each knob as knob.<name>, each metric as a column."""
+        from harness.analysis.experiments import Purposes
         from harness.analysis.results import frame
 
-        return frame(self.results)
+        return frame(self.results, Purposes(self.experiments))
 
     def tables(
         self,
@@ -77,7 +81,8 @@ class Results:
         if format == "csv":
             return csv(on_test(select(self.results)), metrics, published=published != "none")
         kinds = tuple(KINDS) if kind == "all" else (kind,)
-        texts = render(build_all(self._with_searches(), kinds, Options(published, tuple(metrics))), format)
+        options = Options(published, tuple(metrics))
+        texts = render(build_all(self._with_searches(), kinds, options, self.experiments), format)
         return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
 
     def _with_searches(self) -> list[Result]:
@@ -96,8 +101,13 @@ def load(folder: str | Path = "results") -> Results:
     """The results that are stored in a folder."""
     from harness.store import open_existing
 
-    results, problems = open_existing(Path(folder)).results()
-    return Results(tuple(results), problems=tuple(problems), searched=_on_validation(results))
+    results, experiments, problems = open_existing(Path(folder)).everything()
+    return Results(
+        tuple(results),
+        problems=tuple(problems),
+        searched=_on_validation(results),
+        experiments=tuple(experiments),
+    )
 
 
 def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = False, **options: Any) -> Results:
@@ -130,8 +140,14 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
     account = Account(planned, store, rerun=request.rerun)
     display = Display(Console(stderr=True, quiet=quiet), planned.protocol)
     outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
-    stored, problems = store.results()
-    return Results(tuple(outcome.results), tuple(outcome.failures), tuple(problems), _on_validation(stored))
+    stored, experiments, problems = store.everything()
+    return Results(
+        tuple(outcome.results),
+        tuple(outcome.failures),
+        tuple(problems),
+        _on_validation(stored),
+        tuple(experiments),
+    )
 
 
 def _on_validation(results: Sequence[Result]) -> tuple[Result, ...]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import os
 import re
 import tomllib
@@ -120,10 +121,11 @@ def protocol(name: str) -> Protocol:
     return protocols.read(name, _read_protocol(name), names("datasets"))
 
 
-def usual(protocol: Protocol, dataset: str, loss: str) -> dict[str, Any]:
-    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset of large classes. What it
-    gives for a family counts for the losses of this package: to know another's family, its code has to run."""
-    shared = {**DEFAULTS, **protocol.shared(dataset)}
+def usual(protocol: Protocol, dataset: str, loss: str, images_per_class: float = math.inf) -> dict[str, Any]:
+    """Every setting, and the knobs it gives, as a protocol has them for a loss on a dataset; by default on one of large
+    classes. What it gives for a family counts for the losses of this package: to know another's family, its code has to
+    run."""
+    shared = {**DEFAULTS, **protocol.shared(dataset, images_per_class)}
     family = losses.facts(loss).family if loss in losses.shipped() else ""
     own = {**protocol.of_family(family), **protocol.values(dataset, loss)}
     batch = recomposed(shared, own["samples_per_class"]) if "samples_per_class" in own else {}

@@ -155,9 +155,13 @@ def _found_with(place: str, table: Any) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UserError(f"{place}: found_with={table}: must be a table")
     check_keys(place, table, set(), set(SETTINGS) - set(RUN_SETTINGS))
-    drawn = {key: value for key, value in table.items() if key in SEARCHABLE and isinstance(value, list)}
-    settings = _settings(place, {key: value for key, value in table.items() if key not in drawn})
-    return {**settings, **{key: _range(f"{place} {key}", value) for key, value in drawn.items()}}
+    found_with: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in SEARCHABLE and isinstance(value, list):
+            found_with[key] = _range(f"{place} {key}", value)
+        else:
+            found_with |= _settings(place, {key: value})
+    return found_with
 
 
 def _searched(place: str, key: str, value: Any) -> Range | Choice:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
-from harness.spec import Job, redacted
+from harness.spec import Job, printable, redacted
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 def origin() -> dict[str, str | None]:
     """What only the command knows, not its workers. Imports nothing heavy."""
     words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    return {"command": " ".join(map(redacted, words)), "commit": commit()}
+    return {"command": printable(" ".join(map(redacted, words))), "commit": commit()}
 
 
 def gather(job: Job, device: "torch.device", weights_sha256: str | None, images: Mapping[str, Any]) -> dict[str, Any]:

@@ -163,6 +163,12 @@ class Store:
                 problems.append(f"{file}: {error}; skipped")
         return sorted(records, key=lambda record: (record.made, record.id)), problems
 
+    def everything(self) -> tuple[list[Result], list[ExperimentRecord], list[str]]:
+        """All results, the records of all requests, and a line for each file that is neither."""
+        results, problems = self.results()
+        experiments, more = self.experiments()
+        return results, experiments, [*problems, *more]
+
     def find(self, prefix: str) -> Path:
         """The file of the one result whose id begins with `prefix`, readable or not. A copy does not stand in the way
         of its original."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness import commands, config, plan
-from harness.analysis import budget
+from harness.analysis.budget import Budgets
 from harness.spec import BATCH, Experiment, Protocol, Trial, Tuned, UserError
 from harness.tables.build import build
 from harness.tables.render.markdown import markdown
@@ -135,9 +135,9 @@ def test_a_budget_counts_search_trials_of_other_batches_if_search_chose_among_th
     ]
     (final,) = plan.final(experiment("softmax", protocol=protocol), {"softmax": trials[0].searched})
     monkeypatch.setattr(config, "find_protocol", lambda name: protocol)
-    assert len(budget.of(final, results).search) == 8
+    assert len(Budgets(results).of(final).search) == 8
     monkeypatch.setattr(config, "find_protocol", lambda name: fair(folds=1))
-    assert len(budget.of(final, results).search) < 8
+    assert len(Budgets(results).of(final).search) < 8
 
 
 def test_a_row_with_another_batch_is_footnoted() -> None:

@@ -165,3 +165,10 @@ def test_a_record_has_no_password_and_a_dry_run_writes_none(small: Path, harness
     (file,) = (tmp_path / "results" / "experiments").glob("*.json")
     assert "http://***@host/data" in file.read_text()
     assert "secret" not in file.read_text()
+
+
+def test_a_command_with_bytes_that_are_no_text_can_be_read_back(small: Path, harness: Harness, tmp_path: Path) -> None:
+    """The name of a folder, as Python gives it to a program."""
+    harness("run", "--losses", "none", "--dataset", "blobs", "--data-root", "/tmp/\udcff\x1b[2J")
+    assert r"/tmp/\udcff\u001b[2J" in only(Store(tmp_path / "results")).command
+    assert harness("tables").code == 0

@@ -133,7 +133,7 @@ def test_a_search_trial_that_was_measured_at_its_end_only_runs_again_and_is_repl
 def test_the_score_that_a_run_shows_is_that_of_the_best_epoch() -> None:
     (searched,) = plan.search(experiment("triplet", trials=1))
     scores = BestScores("R@1", 1, select_epochs=True)
-    scores.add(measured(searched, 0.2, 0.8, 0.4, 0.3))
+    scores.add(measured(searched, 0.2, 0.8, 0.4, 0.3), {"search"})
     assert scores.scores == {"triplet": 0.8}
 
 

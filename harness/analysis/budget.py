@@ -1,11 +1,15 @@
 """The budget of a loss: search trials, final runs, hours and training images."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from harness import config
-from harness.analysis.results import Scored, scored_search
-from harness.spec import BATCH, SHARED, Result, Trial
+from harness.analysis import tuning
+from harness.analysis.results import Scored, compared_settings, scored_search
+from harness.spec import ROLES, TUNABLE, ExperimentRecord, Result, Trial, Tuned
 
 HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
 
@@ -14,8 +18,11 @@ HOURS = "Hours count pre-training, training and evaluation, not waiting or prepa
 class Budget:
     """Of one loss, trained in one way on one dataset: its search on validation classes and its final runs."""
 
+    trial: Trial  # one of its runs
     search: tuple[Scored, ...]  # the configurations tried
     final: tuple[Result, ...]
+    experiments: tuple[ExperimentRecord, ...] = ()  # that the final runs belong to; none for records from before
+    tuned: Tuned | None = None  # without a search of its own: the protocol's values that it has
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -48,9 +55,47 @@ class Budget:
         return winner.values == {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
 
     @property
+    def selects_epochs(self) -> bool:
+        """Whether its search also chooses the number of epochs."""
+        if self.experiments:
+            return any(experiment.select_epochs for experiment in self.experiments)
+        return selects_epochs(self.trial.protocol)
+
+    @property
     def early_stopped(self) -> bool:
         """Whether a scheduler may have stopped trials early. Those are not counted."""
+        if self.experiments:
+            return any(experiment.scheduler != "none" for experiment in self.experiments if experiment.search)
         return any(run.provenance.get("scheduler", "none") != "none" for run in self.search_runs)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether its search is one that no record calls its own."""
+        return bool(self.search) and not self.experiments
+
+    @property
+    def origin(self) -> str:
+        """In words, where its values come from."""
+        if self.search and self.early_stopped and self.experiments:
+            asked = max(experiment.trials for experiment in self.experiments)
+            return f"{counted([asked], 'random-search trial')}, which ASHA may have stopped early"
+        if self.search:
+            ended = " that ran to the end (trials stopped by ASHA are not counted)" if self.early_stopped else ""
+            return counted([len(self.search)], "random-search trial") + ended
+        if self.tuned and self.tuned.trials:
+            return f"values found by {counted([self.tuned.trials], 'trial')} of random search on validation classes"
+        return "no random search"
+
+    @property
+    def by_hand(self) -> dict[str, Any]:
+        """The rates and knobs that were set, not searched, in every experiment that it belongs to."""
+        values = {name: getattr(self.trial, name) for name in TUNABLE} | dict(self.trial.knobs)
+        keys = {name: name if name in TUNABLE else f"{self.trial.loss}.{name}" for name in values}
+        return {
+            name: value
+            for name, value in values.items()
+            if self.experiments and all(keys[name] in experiment.settings for experiment in self.experiments)
+        }
 
     @property
     def images(self) -> int | None:
@@ -59,30 +104,69 @@ class Budget:
         return int(sum(row["images"] for row in rows)) if all("images" in row for row in rows) else None
 
 
-def of(trial: Trial, results: Iterable[Result]) -> Budget:
-    """The budget of a trial's loss: the search trials whose settings, except those that search chooses, are the
-    trial's; and the final runs that differ from the trial in their seed only. A configuration that lacks a fold has no
-    score, and of several seeds the first counts."""
-    alike = [run for run in results if run.is_single and trained_as(run.trial) == trained_as(trial)]
-    folds, metric = selection(trial.protocol)
-    searched = (run for run in alike if run.purpose == "search")
-    scored = scored_search(searched, metric, folds, select_epochs=selects_epochs(trial.protocol))
-    configurations: dict[str, Scored] = {}
-    for candidate in sorted(scored, key=lambda candidate: candidate.runs[0].trial.seed):
-        configurations.setdefault(candidate.runs[0].trial.id_without("fold", "seed"), candidate)
-    final = [run for run in alike if run.is_final and run.trial.configuration == trial.configuration]
-    return Budget(tuple(configurations.values()), tuple(final))
+class Budgets:
+    """The budgets of all losses among stored results."""
 
+    def __init__(self, results: Iterable[Result], experiments: Iterable[ExperimentRecord] = ()) -> None:
+        self.compared: dict[str, tuple[str, ...]] = {}  # protocol -> settings that its losses share, when needed
+        self.runs = {run.id: run for run in results if run.is_single}
+        self.final: dict[str, list[Result]] = defaultdict(list)  # configuration -> its seeds
+        for run in self.runs.values():
+            if run.is_final:
+                self.final[run.trial.configuration].append(run)
+        self.experiments: dict[str, list[ExperimentRecord]] = defaultdict(list)  # id of a trial -> those it belongs to
+        for experiment in experiments:
+            for id in {id for role in ROLES for id in experiment.ids(role)}:
+                self.experiments[id].append(experiment)
 
-def trained_as(trial: Trial) -> tuple:
-    """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
-    data = (trial.dataset, trial.dataset_version, trial.fingerprint)
-    rules = config.find_protocol(trial.protocol)
-    searched = set(rules.search if rules else ())
-    if "samples_per_class" in searched:
-        searched.update(BATCH)
-    shared = (getattr(trial, name) for name in SHARED if name not in searched)
-    return (*data, trial.protocol, trial.loss, trial.loss_version, *shared)
+    @cached_property
+    def unclaimed(self) -> Mapping[tuple, list[Result]]:
+        """The search trials that belong to no experiment, by how they were trained."""
+        alike: dict[tuple, list[Result]] = defaultdict(list)
+        for run in self.runs.values():
+            if run.id not in self.experiments and run.purpose == "search":
+                alike[self._trained_as(run.trial)].append(run)
+        return alike
+
+    def _trained_as(self, trial: Trial) -> tuple:
+        """The same for trials of a loss that differ only in what search may choose, in their fold and in their seed."""
+        if trial.protocol not in self.compared:
+            self.compared[trial.protocol] = compared_settings(trial.protocol)
+        data = (trial.dataset, trial.dataset_version, trial.fingerprint)
+        shared = (getattr(trial, name) for name in self.compared[trial.protocol])
+        return (*data, trial.protocol, trial.loss, trial.loss_version, *shared)
+
+    def of(self, trial: Trial) -> Budget:
+        """The budget of a trial's loss: the final runs that differ from the trial in their seed only, and the searches
+        of the experiments that these or the trial belong to."""
+        final = tuple(self.final.get(trial.configuration, ()))
+        ids = [trial.id, *(run.id for run in final)]
+        experiments = {record.id: record for id in ids for record in self.experiments.get(id, ())}
+        search = self._searched(trial, experiments.values()) if experiments else self._alike(trial)
+        return Budget(trial, search, final, tuple(experiments.values()), None if search else tuning.tuned(trial))
+
+    def _searched(self, trial: Trial, experiments: Iterable[ExperimentRecord]) -> tuple[Scored, ...]:
+        """What these experiments tried for the trial's loss. A configuration that lacks a fold has no score."""
+        configurations: dict[str, Scored] = {}
+        for experiment in experiments:
+            tried = [self.runs[id] for id in experiment.search if id in self.runs]
+            of_loss = [run for run in tried if run.trial.loss == trial.loss]
+            for scored in scored_search(
+                of_loss, experiment.select, experiment.folds, select_epochs=experiment.select_epochs
+            ):
+                configurations.setdefault(scored.runs[0].trial.id_without("fold"), scored)
+        return tuple(configurations.values())
+
+    def _alike(self, trial: Trial) -> tuple[Scored, ...]:
+        """For a trial from before experiments were recorded, a guess: the search trials whose settings, except those
+        that search chooses, are the trial's, and that no experiment claims. Of several seeds the first counts."""
+        alike = self.unclaimed.get(self._trained_as(trial), ())
+        folds, metric = selection(trial.protocol)
+        candidates = scored_search(alike, metric, folds, select_epochs=selects_epochs(trial.protocol))
+        configurations: dict[str, Scored] = {}
+        for scored in sorted(candidates, key=lambda scored: scored.runs[0].trial.seed):
+            configurations.setdefault(scored.runs[0].trial.id_without("fold", "seed"), scored)
+        return tuple(configurations.values())
 
 
 def selection(protocol: str) -> tuple[int, str]:
@@ -97,12 +181,31 @@ def selects_epochs(protocol: str) -> bool:
     return rules is not None and rules.select_epochs
 
 
+def usual_origin(budgets: Iterable[Budget]) -> str:
+    """Where the values of most losses come from; ties go to the most search trials. Empty without losses."""
+    alike: dict[str, list[Budget]] = defaultdict(list)
+    for budget in budgets:
+        alike[budget.origin].append(budget)
+
+    def weight(origin: str) -> tuple[int, int, str]:
+        same = alike[origin]
+        return len({budget.trial.loss for budget in same}), max(len(budget.search) for budget in same), origin
+
+    return max(alike, key=weight, default="")
+
+
+def selected_by(protocol: str, budgets: Iterable[Budget]) -> str:
+    """What most searches selected by, as the records of experiments say; without any, what the protocol selects by."""
+    metrics = Counter(record.select for budget in budgets for record in budget.experiments if record.search)
+    return metrics.most_common(1)[0][0] if metrics else selection(protocol)[1]
+
+
 def describe(budgets: Sequence[Budget]) -> str:
-    """The budgets of several losses in words: a number if they are equal, else the smallest and the largest."""
-    trials = [len(budget.search) for budget in budgets]
-    words = [counted(trials, "random-search trial") if max(trials) else "no random search"]
-    if any(budget.early_stopped for budget in budgets):
-        words[0] += " that ran to the end (trials stopped by ASHA are not counted)"
+    """The budgets of several losses in words: of a number that differs the smallest and the largest. Losses whose
+    values come from elsewhere than those of most are footnoted."""
+    usual = usual_origin(budgets)
+    same = all(budget.origin == usual for budget in budgets)
+    words = [usual if same else f"{usual} (except where a footnote says otherwise)"]
     words.append(counted([len(budget.final) for budget in budgets], "final run"))
     for unit in sorted({unit for budget in budgets for unit in budget.hours}):
         words.append(f"{span([budget.hours[unit] for budget in budgets if unit in budget.hours])} {unit}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import losses
 from harness import config
+from harness.analysis.experiments import Purposes
 from harness.plan import IDLE
 from harness.spec import BASELINE, BATCH, PIXELS, SHARED, Result, Trial, has_epochs, metric_order, unknown
 from harness.spec.recipes import LLOYD, recipe_of
@@ -168,24 +169,36 @@ def dataset_order(name: str) -> float:
 
 
 def usual_settings(results: Iterable[Result]) -> dict[str, Any]:
-    """The settings that most losses share, of those that a fair comparison keeps equal. Settings are compared as a
-    whole, so that some losses were trained with exactly these. Ties go to the most runs, then to the latest run. Empty
-    if there are no losses."""
-    alike: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
-    for result in results:
-        if not result.trial.is_baseline:
-            alike[result.trial.shared].append(result)
-    if not alike:
+    """The settings that most losses share, of those that a fair comparison keeps equal, among results of one protocol.
+    Settings are compared as a whole, so that some losses were trained with exactly these. Ties go to the most runs,
+    then to the latest run. Empty if there are no losses."""
+    trained = [result for result in results if not result.trial.is_baseline]
+    if not trained:
         return {}
-    usual = max(alike.values(), key=lambda runs: (len({run.trial.loss for run in runs}), *amount(runs)))
-    return dict(zip(SHARED, usual[0].trial.shared, strict=True))
+    names = compared_settings(trained[0].trial.protocol)
+    alike: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
+    for result in trained:
+        alike[tuple(getattr(result.trial, name) for name in names)].append(result)
+    usual = max(alike, key=lambda values: (len({run.trial.loss for run in alike[values]}), *amount(alike[values])))
+    return dict(zip(names, usual, strict=True))
 
 
-def comparable(settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the trials of a fair comparison have in common, given their shared settings: of a batch its number of
-    images, because a protocol may give losses their own images per class."""
-    others = tuple(value for name, value in settings.items() if name not in BATCH)
-    return (*others, math.prod(settings[name] for name in BATCH))
+def compared_settings(protocol: str) -> tuple[str, ...]:
+    """The settings that a fair comparison keeps equal. What the protocol searches is each loss's own, and with the
+    images per class the classes per batch."""
+    rules = config.find_protocol(protocol)
+    searched = set(rules.search if rules else ())
+    if "samples_per_class" in searched:
+        searched.update(BATCH)
+    return tuple(name for name in SHARED if name not in searched)
+
+
+def trained_with(trial: Trial, settings: Mapping[str, Any]) -> bool:
+    """Whether a trial has these settings; of a batch the number of images, because a protocol may give losses their own
+    images per class."""
+    others = all(getattr(trial, name) == value for name, value in settings.items() if name not in BATCH)
+    batch = [name for name in BATCH if name in settings]
+    return others and math.prod(getattr(trial, name) for name in batch) == math.prod(settings[name] for name in batch)
 
 
 def amount(runs: Sequence[Result]) -> tuple[int, str, str]:
@@ -260,8 +273,9 @@ def best(results: Iterable[Result], metric: str, folds: int, *, select_epochs: b
     return winners
 
 
-def frame(results: Iterable[Result]) -> "pd.DataFrame":
-    """One row per result: its trial's settings, each knob as knob.<name>, each metric as a column, unrounded."""
+def frame(results: Iterable[Result], purposes: Purposes) -> "pd.DataFrame":
+    """One row per result: its trial's settings, what it was run for, each knob as knob.<name>, each metric as a column,
+    unrounded."""
     import pandas as pd
 
     results = list(results)
@@ -269,7 +283,7 @@ def frame(results: Iterable[Result]) -> "pd.DataFrame":
     metrics = sorted({name for result in results for name in result.metrics}, key=metric_order)
     rows = []
     for result in results:
-        row = {**_identity(result), "purpose": result.purpose}
+        row = {**_identity(result), "purpose": ",".join(sorted(purposes.of(result)))}
         del row["knobs"]
         row |= {f"knob.{name}": result.trial.knobs.get(name) for name in knobs}
         row |= {name: result.metrics.get(name) for name in metrics}

@@ -76,8 +76,8 @@ def figures(
     if out is not None:
         check_folder(out)
     store = Store(results.absolute())
-    stored, problems = store.results()
-    parts = groups(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    stored, experiments, problems = store.everything()
+    parts = groups(stored, experiments, dataset=dataset, protocol=protocol, backbone=backbone)
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:

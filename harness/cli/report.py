@@ -46,13 +46,13 @@ def report(
     from harness.report.pictures import draw_all
 
     store = Store(results.absolute())
-    stored, problems = store.results()
+    stored, experiments, problems = store.everything()
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     require(selected, problems, f"no results in {results}; make some with: harness run")
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), data_root, report=cache_bar.update)
-        pictures, missing = draw_all(selected, sources)
-    text = page(selected, pictures, missing)
+        pictures, missing = draw_all(selected, sources, experiments)
+    text = page(selected, pictures, missing, experiments)
     file = out or results / "report.html"
     with writing(file):
         write_whole(file, printable(text).encode())

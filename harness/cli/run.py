@@ -245,7 +245,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
     from harness.execution.display import Display
     from harness.execution.start import check_inputs, start
 
-    problems = store.results()[1]
+    *_, problems = store.everything()
     account = Account(experiment, store, rerun=request.rerun)
     display = Display(Console(stderr=True), experiment.protocol)
     if dry_run:

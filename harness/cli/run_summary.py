@@ -75,10 +75,10 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     from harness.tables.build import build_all
     from harness.tables.render.formats import render
 
-    stored, _ = account.store.results()
+    stored, experiments, _ = account.store.everything()
     # captions state each loss's budget, and a run that was measured again may have another NMI
     others = [result for result in stored if result.recipe or not result.trial.on_test]
-    built = build_all([*results, *others], ("losses", "ensembles"))
+    built = build_all([*results, *others], ("losses", "ensembles"), experiments=experiments)
     say("\n".join(render(built, "markdown").values()), end="")
     for line in below_baselines(on_test(results)):
         say(f"\n{line}")

@@ -72,7 +72,7 @@ class Display:
         if trial.id in self.running:
             self.live.remove_task(self.running.pop(trial.id))
         if isinstance(event, Result):
-            self.best.add(event)
+            self.best.add(event, {event.purpose})
         self.line(f"[{self.done}/{self.total}] {trial.name}  {outcome(event)}")
         self._sum_up()
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis.budget import selection, selects_epochs
+from harness.analysis.experiments import Purposes
 from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
 from harness.execution.text import BestScores, duration
-from harness.spec import Result, UserError, schema
+from harness.spec import ExperimentRecord, Result, UserError, schema
 from harness.storage import Storage
 from harness.store import Store, read_json
 
@@ -35,13 +36,13 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
         activity = read_activity(storage, store.ended())
     except OSError as error:
         raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
-    stored, problems = store.results()
+    stored, experiments, problems = store.everything()
     results = [result for result in stored if not result.recipe]
     failures, unreadable = read_failures(store, retried=names_of(activity))
     problems += unreadable
     lines = [summary(len(results), len(failures), activity)]
     lines += [left_line(plan, left) for plan, left in activity.interrupted]
-    lines += best_scores(results)
+    lines += best_scores(results, experiments)
     lines += [f"{beat.name}  {beat.position}  on {beat.node}" for beat in activity.running]
     lines += [
         f"{beat.name}  its process died; it starts again from its last checkpoint; log on {beat.node}: {beat.log}"
@@ -130,14 +131,20 @@ def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]]
     return failures, problems
 
 
-def best_scores(results: Sequence[Result]) -> list[str]:
-    """A line for each dataset and protocol with validation scores. The protocol says which metric selects."""
+def best_scores(results: Sequence[Result], experiments: Sequence[ExperimentRecord]) -> list[str]:
+    """A line for each dataset and protocol with validation scores, by the metric that its last search selected by."""
     lines = []
+    purposes = Purposes(experiments)
+    searches = {(record.dataset, record.protocol): record for record in experiments if record.search}
     for (dataset, protocol), members in group_by(results, lambda result: (result.trial.dataset, result.trial.protocol)):
-        folds, metric = selection(protocol)
-        best = BestScores(metric, folds, select_epochs=selects_epochs(protocol))
+        last = searches.get((dataset, protocol))
+        if last:
+            best = BestScores(last.select, last.folds, select_epochs=last.select_epochs)
+        else:
+            folds, metric = selection(protocol)
+            best = BestScores(metric, folds, select_epochs=selects_epochs(protocol))
         for result in members:
-            best.add(result)
+            best.add(result, purposes.of(result))
         if best.scores:
             lines.append(f"{dataset} · {protocol}: {best}")
     return lines

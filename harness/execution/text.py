@@ -1,10 +1,10 @@
 """A trial in words: how far it is, and how it ended. `harness run` and `harness status` print them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from harness.analysis.results import score, score_at_best_epoch
-from harness.spec import Failure, Metrics, Progress, Result, Stopped, percent
+from harness.spec import Failure, Metrics, Progress, Purpose, Result, Stopped, percent
 
 CENTURY = 100 * 365 * 24 * 3600  # seconds
 
@@ -61,12 +61,12 @@ class BestScores:
         self.runs: dict[str, list[Result]] = {}  # of configurations that are not complete
         self.scores: dict[str, float] = {}
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result, purposes: Collection[Purpose]) -> None:
         trial = result.trial
         if trial.on_test or trial.is_baseline or not result.is_single or self.metric not in result.metrics:
             return
         runs = [result]
-        if result.purpose == "search":
+        if "search" in purposes:
             runs = self.runs.setdefault(trial.id_without("fold"), [])
             runs.append(result)
             if len(runs) < self.folds:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.experiments import Purposes
 from harness.analysis.results import score
 from harness.figures import style
 from harness.figures.groups import Group
@@ -78,10 +79,11 @@ def find_cells(group: Group, values: Callable[[Trial], Values], without: Callabl
     for run in group.validation():
         if run.trial.loss == LOSS and "anchors" in run.trial.knobs:
             grids[without(run.trial).configuration][values(run.trial)].append(run)
+    purposes = Purposes(group.experiments)
     candidates = []
     for by_values in grids.values():
         large = all(len(set(column)) >= 2 for column in zip(*by_values, strict=True))
-        if large and any(run.purpose == "grid" for runs in by_values.values() for run in runs):
+        if large and any("grid" in purposes.of(run) for runs in by_values.values() for run in runs):
             candidates.append(Cells({cell: tuple(runs) for cell, runs in sorted(by_values.items())}))
     return max(candidates, key=lambda cells: (len(cells.runs), cells.best_score), default=None)
 

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness import commands
-from harness.analysis import budget
+from harness.analysis.budget import Budgets, selected_by
+from harness.analysis.experiments import Purposes
 from harness.analysis.results import (
     amount,
     by_dataset,
-    comparable,
     configurations,
     largest_ensembles,
     select,
+    trained_with,
     usual_settings,
 )
-from harness.spec import BASELINE, SHARED, Result, UserError
+from harness.spec import BASELINE, ExperimentRecord, Result, UserError
 
 FEW = 4  # up to so many runs are listed by id; more are counted
 
@@ -30,6 +31,7 @@ class Group:
     backbone: str
     results: tuple[Result, ...]
     losses: tuple[str, ...]  # of all groups: a loss looks the same in every figure
+    experiments: tuple[ExperimentRecord, ...] = ()
 
     @property
     def slug(self) -> str:
@@ -81,7 +83,7 @@ class Search:
     runs: list[Result]
 
 
-def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
+def groups(results: Iterable[Result], experiments: Iterable[ExperimentRecord] = (), **keep: str | None) -> list[Group]:
     """The results by copy of a dataset, protocol and backbone. Raw pixels have no backbone and no figure; runs that
     were measured again stand in tables only."""
     results = select(results, **keep)
@@ -91,8 +93,9 @@ def groups(results: Iterable[Result], **keep: str | None) -> list[Group]:
         if not trial.is_pixels:
             parts[trial.dataset, trial.protocol, trial.backbone].append(result)
     losses = tuple(sorted({result.trial.loss for result in results} - {BASELINE}))
+    experiments = tuple(experiments)
     return [
-        Group(copy.name, protocol, backbone, copy.results, losses)
+        Group(copy.name, protocol, backbone, copy.results, losses, experiments)
         for (_, protocol, backbone), members in sorted(parts.items())
         for copy in by_dataset(members)
     ]
@@ -118,29 +121,28 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
 def trained_alike(runs: Sequence[Result]) -> list[Result]:
     """The runs with the settings that most losses share."""
     usual = usual_settings(runs)
-    return [run for run in runs if conditions(run) == comparable(usual)] if usual else []
-
-
-def conditions(run: Result) -> tuple:
-    return comparable(dict(zip(SHARED, run.trial.shared, strict=True)))
+    return [run for run in runs if trained_with(run.trial, usual)] if usual else []
 
 
 def search_of(group: Group) -> Search:
-    """The searches with the settings of the final runs; if there are none, with the settings of most losses."""
-    folds, metric = budget.selection(group.protocol)
-    searched = {f"val{number}" for number in range(folds)}
-    trials = [run for run in group.validation() if run.purpose == "search" and run.trial.fold in searched]
-    final = {conditions(run) for run in trained_alike(group.final())}
-    trials = trained_alike([run for run in trials if conditions(run) in final] or trials)
-    scores: dict[str, list[float]] = {}
-    runs: list[Result] = []
-    for loss in sorted({run.trial.loss for run in trials}):
-        first = next(run for run in trials if run.trial.loss == loss)
-        spent = budget.of(first.trial, group.results)
-        if spent.search:
-            scores[loss] = list(spent.scores)
-            runs += spent.search_runs
-    return Search(metric, scores, runs)
+    """The searches of the final runs, one configuration per loss; of losses without final runs the searches with the
+    same settings, or with those of most losses."""
+    budgets = Budgets(group.results, group.experiments)
+    series, _ = lines(group.final())
+    spent = {line.loss: budgets.of(line.runs[0].trial) for line in series}
+    purposes = Purposes(group.experiments)
+    trials = [run for run in group.validation() if "search" in purposes.of(run)]
+    usual = usual_settings(run for line in series for run in line.runs)
+    for run in trained_alike([run for run in trials if usual and trained_with(run.trial, usual)] or trials):
+        if run.trial.loss not in spent or not spent[run.trial.loss].search:
+            spent[run.trial.loss] = budgets.of(run.trial)
+    searched = {loss: spent[loss] for loss in sorted(spent) if spent[loss].search}
+    scores = {loss: list(budget.scores) for loss, budget in searched.items()}
+    return Search(
+        selected_by(group.protocol, searched.values()),
+        scores,
+        [run for budget in searched.values() for run in budget.search_runs],
+    )
 
 
 def counted(runs: int) -> str:

@@ -6,8 +6,9 @@ from html import escape
 
 from harness import config
 from harness.analysis import budget
+from harness.analysis.experiments import Purposes
 from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
-from harness.spec import SHARED, TUNABLE, Result
+from harness.spec import SHARED, TUNABLE, ExperimentRecord, Result
 from harness.tables.captions import written
 from harness.tables.layout import Table
 
@@ -20,12 +21,13 @@ RULES = (
 )
 
 
-def notes(results: Sequence[Result], tables: Iterable[Table]) -> str:
+def notes(results: Sequence[Result], tables: Iterable[Table], experiments: Iterable[ExperimentRecord] = ()) -> str:
     """The general rules, then how far these results follow them."""
     trained = [result for result in results if not result.trial.is_baseline and not result.is_ensemble]
     parts = [paragraphs(RULES)]
+    purposes = Purposes(experiments)
     for protocol, members in group_by(trained, lambda result: result.trial.protocol):
-        parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members))]
+        parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members, purposes))]
         for dataset in by_dataset(on_test(members)):
             parts.append(paragraphs(of_dataset(dataset)))
     parts += ["<h3>Chosen on test classes</h3>\n", paragraphs(chosen_on_test(on_test(trained)))]
@@ -40,13 +42,13 @@ def paragraphs(texts: Iterable[str]) -> str:
     return "".join(f"<p>{escape(text)}</p>\n" for text in texts)
 
 
-def of_protocol(name: str, results: Sequence[Result]) -> Iterable[str]:
+def of_protocol(name: str, results: Sequence[Result], purposes: Purposes) -> Iterable[str]:
     """Where its values come from, and what they were selected by."""
     rules = config.find_protocol(name)
     if rules:
         yield f"{rules.title}. Source: {rules.source}."
     folds, metric = budget.selection(name)
-    trials = sum(result.purpose == "search" for result in results)
+    trials = sum("search" in purposes.of(result) for result in results)
     own = f"{', '.join(TUNABLE)} and knobs are each loss's own"
     if trials:
         on = f"validation classes ({', '.join(f'val{number}' for number in range(folds))})"

@@ -13,7 +13,7 @@ from harness.analysis.results import title_of
 from harness.figures.registry import FIGURES
 from harness.report import fairness, records
 from harness.report.pictures import Missing, Picture
-from harness.spec import PIXELS, Result
+from harness.spec import PIXELS, ExperimentRecord, Result
 from harness.tables.build import KINDS, build
 from harness.tables.layout import Table
 from harness.tables.render.html import html_notes, html_table
@@ -24,9 +24,14 @@ SHARP = 2  # pixels of a figure to one of the page
 COLUMN = 520  # of the page's pixels: of two columns of figures each is so wide
 
 
-def page(results: Sequence[Result], pictures: Sequence[Picture] = (), missing: Sequence[Missing] = ()) -> str:
+def page(
+    results: Sequence[Result],
+    pictures: Sequence[Picture] = (),
+    missing: Sequence[Missing] = (),
+    experiments: Sequence[ExperimentRecord] = (),
+) -> str:
     """The whole page. Whatever comes from results is escaped, and the page's policy lets only its own script run."""
-    tables = {kind: build(results, kind) for kind in KINDS}
+    tables = {kind: build(results, kind, experiments=experiments) for kind in KINDS}
     searches = tables.pop("search")
     measured = [table for of_kind in tables.values() for table in of_kind]
     sections = {
@@ -35,7 +40,7 @@ def page(results: Sequence[Result], pictures: Sequence[Picture] = (), missing: S
         "Search": "".join(map(section, searches)) or "<p>Nothing was trained yet.</p>\n",
         "Runs": records.runs(results),
         "Provenance": records.provenance(results),
-        "Fairness": fairness.notes(results, [*measured, *searches]),
+        "Fairness": fairness.notes(results, [*measured, *searches], experiments),
     }
     links = "".join(f'<li><a href="#{name.lower()}">{name}</a></li>' for name in sections)
     body = "".join(

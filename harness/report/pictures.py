@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.figures.groups import Group, groups
 from harness.figures.registry import FIGURES, Drawn, Sources, draw
-from harness.spec import Result, UserError
+from harness.spec import ExperimentRecord, Result, UserError
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Missing:
     reason: str
 
 
-def draw_all(results: Iterable[Result], sources: Sources) -> tuple[list[Picture], list[Missing]]:
+def draw_all(
+    results: Iterable[Result], sources: Sources, experiments: Iterable[ExperimentRecord] = ()
+) -> tuple[list[Picture], list[Missing]]:
     """Every figure of every dataset, protocol and backbone."""
     pictures: list[Picture] = []
     missing: list[Missing] = []
-    parts = groups(results)
+    parts = groups(results, experiments)
     with tempfile.TemporaryDirectory() as folder:
         for name in FIGURES:
             for group in parts:

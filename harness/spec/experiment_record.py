@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import re
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
+from harness.spec import schema
 from harness.spec.trial import short_hash
 
 Role = Literal["search", "grid", "final", "baseline"]  # what a trial is for in an experiment
@@ -80,51 +79,14 @@ class ExperimentRecord:
             raise ValueError("not an experiment of this harness")
         if data["schema"] != EXPERIMENT_SCHEMA:
             raise ValueError(f"schema {data['schema']}, this version reads up to {EXPERIMENT_SCHEMA}")
-        needed = {item.name for item in dataclasses.fields(cls) if item.default is item.default_factory is MISSING}
-        values: dict[str, Any] = {}
-        for name, hint in typing.get_type_hints(cls).items():
-            if name not in needed and name not in data:
-                continue  # its default
-            fits, form = _FORMS[hint]
-            if not fits(data.get(name)):
-                raise ValueError(f"not an experiment of this harness: {name} is not {form}")
-            values[name] = tuple(data[name]) if name in ROLES else data[name]
+        try:
+            schema.check(data, schema.EXPERIMENT)
+        except ValueError as error:
+            raise ValueError(f"not an experiment of this harness: {error}") from None
+        names = [item.name for item in dataclasses.fields(cls)]
+        values: dict[str, Any] = {name: data[name] for name in names if name in data}
+        values |= {role: tuple(values[role]) for role in ROLES}
         record = cls(**values)
         if data.get("id") != record.id:
             raise ValueError(f"its trials hash to {record.id}, not to its id {data.get('id')}")
         return record
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(id, str) and re.fullmatch("[0-9a-f]{12}", id) for id in value)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_table_of_tables(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(part, dict) for part in value.values())
-
-
-# of a field's type: what its JSON must be, and what that is called
-_FORMS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
-    str: (_is_text, "text"),
-    int: (_is_count, "an integer >= 0"),
-    bool: (_is_flag, "true or false"),
-    tuple[str, ...]: (_is_ids, "a list of ids"),
-    Mapping[str, Any]: (_is_table, "a table"),
-    Mapping[str, Mapping[str, Any]]: (_is_table_of_tables, "a table of tables"),
-}

@@ -99,6 +99,7 @@ AMOUNT = number(0, LARGEST, f"a number from 0 to {LARGEST:g}")
 WHOLE = Kind("an integer", is_whole)
 COUNT = Kind(f"an integer from 0 to {LARGEST:g}", lambda value: is_whole(value) and 0 <= value <= LARGEST)
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 TEXT = Kind("text", is_text)
 NAME = Kind("a name of letters, digits and . : _ -", is_name)
 VERSION = Kind("an integer or text", is_version)
@@ -172,6 +173,29 @@ RESULT = Table(
         "members": List(ID),
         "recipe": TEXT,
     },
+)
+
+EXPERIMENT = Table(
+    needed={
+        "id": ID,
+        "command": TEXT,
+        "made": TEXT,
+        "dataset": NAME,
+        "protocol": TEXT,
+        "select": matching(METRIC, "the name of a metric"),
+        "folds": COUNT,
+        "trials": COUNT,
+        "seeds": COUNT,
+        "scheduler": TEXT,
+        "settings": Table(others=PLAIN),
+        "space": Table(others=Table(others=TEXT)),
+        "search": List(ID),
+        "grid": List(ID),
+        "final": List(ID),
+        "baseline": List(ID),
+        "chosen": Table(others=Table(others=PLAIN)),
+    },
+    optional={"select_epochs": FLAG},
 )
 
 FAILURE = Table(needed={"name": TEXT, "error": TEXT, "log": TEXT})

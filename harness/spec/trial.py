@@ -165,11 +165,6 @@ class Trial:
         return self.stop_after or self.epochs
 
     @property
-    def shared(self) -> tuple[Any, ...]:
-        """The settings that every loss of a fair comparison has in common."""
-        return tuple(getattr(self, name) for name in SHARED)
-
-    @property
     def searched(self) -> dict[str, Any]:
         """What search may choose: knobs and searchable settings."""
         return {**self.knobs, **{name: getattr(self, name) for name in SEARCHABLE}}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.analysis.budget import Budgets
 from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
 from harness.spec import Result
 from harness.tables import captions
@@ -12,16 +13,16 @@ from harness.tables.rows import marked, published_rows, rows
 METRICS = ("R@1", "NMI")
 
 
-def backbones(results: Sequence[Result], options: Options) -> list[Table]:
+def backbones(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
     """One table per protocol, one row per loss and network. Its metrics are fixed."""
     single = [result for result in on_test(results) if not result.is_ensemble and not result.trial.is_baseline]
     return [
-        table(protocol, members, options)
+        table(protocol, members, stored, options)
         for protocol, members in group_by(single, lambda result: result.trial.protocol)
     ]
 
 
-def table(protocol: str, results: Sequence[Result], options: Options) -> Table:
+def table(protocol: str, results: Sequence[Result], stored: Budgets, options: Options) -> Table:
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset) for dataset in datasets for name in (PARAMETERS, *METRICS)
@@ -29,7 +30,7 @@ def table(protocol: str, results: Sequence[Result], options: Options) -> Table:
     measured: list[Row] = []
     for backbone in sorted({result.trial.backbone for result in results}):
         parts = [with_backbone(dataset, backbone) for dataset in datasets]
-        of_backbone = rows([part for part in parts if part.results], columns, options)
+        of_backbone = rows([part for part in parts if part.results], columns, stored, options)
         measured += [replace(row, label=f"{row.label}, {backbone}") for row in of_backbone]
     measured = marked(measured)
     printed = published_rows("backbones", columns) if options.published == "rows" else []

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.budget import Budgets
 from harness.analysis.results import told_apart, with_nmi_by
-from harness.spec import Result
+from harness.spec import ExperimentRecord, Result
 from harness.tables.backbones import backbones
 from harness.tables.layout import Kind, Options, Table
 from harness.tables.losses import ensembles, losses
 from harness.tables.search import search
 
-Builder = Callable[[Sequence[Result], Options], list[Table]]
+Builder = Callable[[Sequence[Result], Budgets, Options], list[Table]]
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,23 @@ KINDS: Mapping[Kind, TableKind] = {
 DEFAULT = Options()
 
 
-def build(results: Sequence[Result], kind: Kind = "losses", options: Options = DEFAULT) -> list[Table]:
+def build(
+    results: Sequence[Result],
+    kind: Kind = "losses",
+    options: Options = DEFAULT,
+    experiments: Sequence[ExperimentRecord] = (),
+) -> list[Table]:
     """The tables of one kind, one per protocol and backbone, from everything that is stored of these runs."""
-    return KINDS[kind].build(with_nmi_by(options.recipe, told_apart(results)), options)
+    return build_all(results, (kind,), options, experiments)
 
 
 def build_all(
-    results: Sequence[Result], kinds: Iterable[Kind] = tuple(KINDS), options: Options = DEFAULT
+    results: Sequence[Result],
+    kinds: Iterable[Kind] = tuple(KINDS),
+    options: Options = DEFAULT,
+    experiments: Sequence[ExperimentRecord] = (),
 ) -> list[Table]:
     """The tables of several kinds, in this order."""
-    return [table for kind in kinds for table in build(results, kind, options)]
+    measured = with_nmi_by(options.recipe, told_apart(results))
+    stored = Budgets(measured, experiments)
+    return [table for kind in kinds for table in KINDS[kind].build(measured, stored, options)]

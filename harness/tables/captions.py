@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import commands
-from harness.analysis import baselines, budget, conditions, reference
-from harness.analysis.results import OnDataset, configurations, telling_settings
-from harness.spec import Result
+from harness.analysis import baselines, budget, conditions, reference, tuning
+from harness.analysis.budget import Budget, Budgets
+from harness.analysis.results import OnDataset, configurations, telling_settings, usual_settings
+from harness.spec import Result, Trial
 from harness.spec.recipes import recipe_of
 from harness.tables.layout import PUBLISHED, Column, Kind, Row
 
@@ -63,33 +64,63 @@ def seeds_of(results: Iterable[Result]) -> list[int]:
     return list(Counter(result.trial.configuration for result in single).values()) or [1]
 
 
-def budgets(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
+def unlike_protocol(datasets: Sequence[OnDataset]) -> list[str]:
+    """In which settings most losses differ from the protocol that the table names; of a single row: this row."""
+    titles_by_difference: dict[str, list[str]] = {}
+    for dataset in datasets:
+        different = [
+            f"{difference.name} = {written(difference.here)} (protocol: {written(difference.there)})"
+            for difference in tuning.unlike_protocol(typical(dataset.results))
+        ]
+        if different:
+            titles_by_difference.setdefault("; ".join(different), []).append(dataset.title)
+    name = datasets[0].results[0].trial.protocol
+    return [f"Protocol {name}{on(titles, datasets)}, but {words}." for words, titles in titles_by_difference.items()]
+
+
+def typical(results: Sequence[Result]) -> Trial:
+    """A trial with the settings of most losses; of baselines alone the untrained network."""
+    usual = usual_settings(results)
+    trained = [run.trial for run in results if not run.trial.is_baseline]
+    alike = [trial for trial in trained if all(getattr(trial, name) == usual[name] for name in usual)]
+    networks = [run.trial for run in results if not run.trial.is_pixels]
+    return (alike or networks or [results[0].trial])[0]
+
+
+def on(titles: Sequence[str], datasets: Sequence[OnDataset]) -> str:
+    """Names datasets where something holds on some of them only."""
+    return "" if len(titles) == len(datasets) else f" on {', '.join(titles)}"
+
+
+def budgets(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
     """The budget per loss on each dataset; equal budgets are stated once."""
     titles_by_budget: dict[str, list[str]] = {}
-    counted: list[Result] = []
+    counted: list[Budget] = []
     for dataset in datasets:
-        trained = configurations(result for result in dataset.results if result.is_single)
-        if trained:
-            spent = [budget.of(runs[0].trial, results) for runs in trained]
+        spent = [stored.of(runs[0].trial) for runs in configurations(run for run in dataset.results if run.is_single)]
+        if spent:
             titles_by_budget.setdefault(budget.describe(spent), []).append(dataset.title)
-            counted += [run for one in spent for run in one.runs]
-    if not titles_by_budget:
+            counted += spent
+    if not counted:
         return []
-    hours = budget.meaning_of_hours(counted)
-    if len(titles_by_budget) == 1:
-        return [*(f"Budget per loss: {words}." for words in titles_by_budget), *hours]
-    lines = [f"Budget per loss on {', '.join(titles)}: {words}." for words, titles in titles_by_budget.items()]
-    return [*lines, *hours]
+    lines = [f"Budget per loss{on(titles, datasets)}: {words}." for words, titles in titles_by_budget.items()]
+    return [*lines, *guess(counted), *budget.meaning_of_hours(run for one in counted for run in one.runs)]
 
 
-def epochs(datasets: Sequence[OnDataset], results: Sequence[Result]) -> list[str]:
-    """Whose number of epochs a search has chosen. `results`: with the search trials."""
+def guess(budgets: Iterable[Budget]) -> list[str]:
+    """Says so if a search is counted that no record calls a loss's own."""
+    if not any(one.is_guess for one in budgets):
+        return []
+    return ["Runs of an older version do not say which search was theirs: one with their settings is counted."]
+
+
+def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
+    """Whose number of epochs a search has chosen."""
     chosen: dict[str, bool] = {}
     for dataset in datasets:
         for runs in configurations(result for result in dataset.results if result.is_single):
             trial = runs[0].trial
-            searched = budget.selects_epochs(trial.protocol) and budget.of(trial, results).chose_epochs(trial)
-            chosen[runs[0].title] = chosen.get(runs[0].title, True) and searched
+            chosen[runs[0].title] = chosen.get(runs[0].title, True) and stored.of(trial).chose_epochs(trial)
     titles = [title for title in chosen if chosen[title]]
     if not titles:
         return []
@@ -142,6 +173,37 @@ def condition_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterat
     different = conditions.differences(behind, conditions.usual(results))
     if different:
         yield f"Run under other conditions: {'; '.join(different)}."
+
+
+def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
+    """Where the values of a row come from, if not from where those of most losses do, and what they were found with.
+    `usual`: the origin of most."""
+    if spent.origin != usual:
+        yield f"{sentence(spent.origin)} (others: {usual})."
+    yield from value_notes(spent)
+
+
+def value_notes(spent: Budget) -> Iterator[str]:
+    """Which values of a row are the protocol's, found or meant for other settings, and which were set by hand."""
+    if spent.tuned:
+        different = [
+            f"{difference.name} = {in_between(difference.there)} (here: {written(difference.here)})"
+            for difference in tuning.found_elsewhere(spent.trial, spent.tuned)
+        ]
+        if different:
+            verb = "were found with" if spent.tuned.trials else "are meant for"
+            yield f"Its values {verb} {'; '.join(different)}."
+    if spent.by_hand:
+        yield f"Set by hand: {', '.join(f'{name} = {written(value)}' for name, value in spent.by_hand.items())}."
+
+
+def in_between(value: Any) -> str:
+    """A value, or the limits of one."""
+    return " to ".join(map(written, value)) if isinstance(value, tuple) and len(value) == 2 else written(value)
+
+
+def sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def training_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.analysis.budget import Budgets
 from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
 from harness.spec import Result, metric_order, papers_metrics, unknown
 from harness.tables import captions
@@ -10,18 +11,18 @@ from harness.tables.layout import Column, Kind, Options, Table
 from harness.tables.rows import published_rows, rows
 
 
-def losses(results: Sequence[Result], options: Options) -> list[Table]:
+def losses(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
     """Single networks, one table per protocol and backbone."""
     check_metrics(results, options.metrics)
     tables = []
     for comparison in comparisons(results):
         singles = [result for result in on_test(comparison.results) if not result.is_ensemble]
         if singles:
-            tables.append(table("losses", comparison, singles, options))
+            tables.append(table("losses", comparison, singles, stored, options))
     return tables
 
 
-def ensembles(results: Sequence[Result], options: Options) -> list[Table]:
+def ensembles(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
     """The ensembles of each loss that has some, and their single networks."""
     check_metrics(results, options.metrics)
     tables = []
@@ -31,7 +32,7 @@ def ensembles(results: Sequence[Result], options: Options) -> list[Table]:
         members = {result.trial.configuration for result in joined}
         singles = [result for result in tested if not result.is_ensemble and result.trial.configuration in members]
         if joined:
-            tables.append(table("ensembles", comparison, [*singles, *joined], options))
+            tables.append(table("ensembles", comparison, [*singles, *joined], stored, options))
     return tables
 
 
@@ -43,26 +44,24 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
             raise unknown("metric", name, sorted(known, key=metric_order))
 
 
-def table(kind: Kind, comparison: Comparison, results: Sequence[Result], options: Options) -> Table:
-    """A table of `results`. The budgets in its caption count all results of the comparison."""
+def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored: Budgets, options: Options) -> Table:
+    """A table of `results`. The budgets in its caption count everything that is stored."""
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset)
         for dataset in datasets
         for name in options.metrics or papers_metrics(name for result in dataset.results for name in result.metrics)
     )
-    measured = rows(datasets, columns, options)
+    measured = rows(datasets, columns, stored, options)
     printed = published_rows(kind, columns) if options.published == "rows" else []
     if printed:
         measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
     every = (*printed, *measured)
-    legend = captions.legend(kind, every, captions.seeds_of(results))
-    caption = " ".join(
-        [
-            *legend,
-            *captions.nmi(datasets, columns, options.recipe),
-            *captions.epochs(datasets, comparison.results),
-            *captions.budgets(datasets, comparison.results),
-        ]
-    )
-    return Table(kind, comparison.protocol, comparison.backbone, columns, every, caption)
+    sentences = [
+        *captions.unlike_protocol(datasets),
+        *captions.legend(kind, every, captions.seeds_of(results)),
+        *captions.nmi(datasets, columns, options.recipe),
+        *captions.epochs(datasets, stored),
+        *captions.budgets(datasets, stored),
+    ]
+    return Table(kind, comparison.protocol, comparison.backbone, columns, every, " ".join(sentences))

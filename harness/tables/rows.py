@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from harness.analysis import reference
 from harness.analysis.baselines import PIXEL_SETTINGS
+from harness.analysis.budget import Budgets, usual_origin
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
 from harness.analysis.statistics import half_width, not_significantly_different
 from harness.spec import TUNABLE, Result, percent
@@ -26,7 +27,7 @@ class Place(NamedTuple):
     label: str
 
 
-def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Options) -> list[Row]:
+def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Budgets, options: Options) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
     for each."""
     beside = options.published == "beside"
@@ -37,6 +38,8 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Opti
         metrics = [column.name for column in columns if column.group == title]
         configurations = [same for _, same in group_by(dataset.results, same_row)]
         usual = usual_settings(dataset.results)
+        budgets = {same[0].id: stored.of(same[0].trial) for same in configurations if not same[0].trial.is_baseline}
+        origin = usual_origin(budgets.values())
         for same in configurations:
             place = place_of(same[0], [other[0] for other in configurations])
             while title in runs.get(place, {}):
@@ -44,6 +47,7 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Opti
             runs.setdefault(place, {})[title] = same
             notes.setdefault(place, {})[title] = (
                 *captions.footnotes(same, usual, options.recipe, metrics, beside=beside),
+                *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
                 *captions.training_notes(same, dataset.results),
             )

@@ -3,55 +3,75 @@
 from collections.abc import Iterator, Sequence
 
 from harness.analysis import budget
+from harness.analysis.budget import Budget, Budgets
 from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, group_by, on_test
 from harness.analysis.statistics import expected_best
 from harness.spec import Result, percent
+from harness.tables import captions
 from harness.tables.captions import written
 from harness.tables.layout import Cell, Column, Options, Row, Table
 from harness.tables.rows import distinction, same_row
 
 
-def search(results: Sequence[Result], options: Options) -> list[Table]:
+def search(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
     """One table per protocol, backbone and dataset. The paper has no such numbers, and the columns are fixed."""
     tables = []
     for comparison in comparisons(results):
         trained = [run for run in comparison.results if run.is_single and not run.trial.is_baseline]
-        tables += [table(comparison, dataset) for dataset in by_dataset(trained)]
+        tables += [table(comparison, dataset, stored) for dataset in by_dataset(trained)]
     return tables
 
 
-def table(comparison: Comparison, dataset: OnDataset) -> Table:
-    _, metric = budget.selection(comparison.protocol)
-    names = ("trials", "final runs", "hours", "images seen", f"best {metric}", f"expected best {metric}", "values")
-    columns = tuple(Column(dataset.title, name, dataset.dataset) for name in names)
-    rows: list[Row] = []
-    early_stopped = False
-    counted: list[Result] = []
+def table(comparison: Comparison, dataset: OnDataset, stored: Budgets) -> Table:
+    budgets: dict[str, Budget] = {}
+    examples: list[tuple[Result, list[Result]]] = []  # a run of each row, and one of each row of its loss
     for _, runs in group_by(dataset.results, lambda run: run.trial.loss):
-        examples = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
-        of_loss = []
-        for run in examples:
-            spent = budget.of(run.trial, dataset.results)
-            early_stopped = early_stopped or spent.early_stopped
-            counted += spent.runs
-            cells = tuple(Cell(text) for text in row_texts(run, spent))
-            of_loss.append(Row(run.title + distinction(run, examples), cells))
-        rows += sorted(of_loss, key=lambda row: row.label)
-    at_best = ", each configuration after its best epoch" if budget.selects_epochs(comparison.protocol) else ""
-    hours = " ".join(budget.meaning_of_hours(counted))
-    caption = (
-        f"Random search on validation classes, selected by {metric}{at_best}. Hours and images are those of search and "
-        f"final runs together. {hours} Expected best: mean ± standard deviation of the best of n trials, over all "
-        "subsets of n trials."
-    )
-    if early_stopped:
-        caption += " Trials that ASHA stopped early are not counted, so the expected best is optimistic."
+        of_loss = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
+        examples += [(run, of_loss) for run in of_loss]
+        budgets |= {run.id: stored.of(run.trial) for run in of_loss}
+    metric = budget.selected_by(comparison.protocol, budgets.values())
+    rows = []
+    for run, of_loss in examples:
+        spent = budgets[run.id]
+        cells = tuple(Cell(text) for text in row_texts(run, spent))
+        rows.append((run.trial.loss, Row(run.title + distinction(run, of_loss), cells, notes=row_notes(spent, metric))))
+    rows.sort(key=lambda row: (row[0], row[1].label))
+    names = ("trials", "final runs", "hours", "images seen", f"best {metric}", f"expected best {metric}", "values")
     return Table(
-        "search", comparison.protocol, comparison.backbone, columns, tuple(rows), caption, dataset=dataset.name
+        "search",
+        comparison.protocol,
+        comparison.backbone,
+        tuple(Column(dataset.title, name, dataset.dataset) for name in names),
+        tuple(row for _, row in rows),
+        " ".join(caption(dataset, metric, list(budgets.values()))),
+        dataset=dataset.name,
     )
 
 
-def row_texts(run: Result, spent: budget.Budget) -> Iterator[str]:
+def caption(dataset: OnDataset, metric: str, budgets: Sequence[Budget]) -> Iterator[str]:
+    yield from captions.unlike_protocol([dataset])
+    at_best = ", each configuration after its best epoch" if any(spent.selects_epochs for spent in budgets) else ""
+    yield f"Random search on validation classes, selected by {metric}{at_best}."
+    yield from captions.guess(budgets)
+    yield "Hours and images are those of search and final runs together."
+    yield from budget.meaning_of_hours(run for spent in budgets for run in spent.runs)
+    yield "Expected best: mean ± standard deviation of the best of n trials, over all subsets of n trials."
+    if any(spent.early_stopped for spent in budgets):
+        yield "Trials that ASHA stopped early are not counted, so the expected best is optimistic."
+
+
+def row_notes(spent: Budget, metric: str) -> tuple[str, ...]:
+    """A search by another metric, values that an earlier search found, and values set by hand."""
+    notes = []
+    others = {record.select for record in spent.experiments if record.search} - {metric}
+    if others:
+        notes.append(f"Its search was selected by {' and '.join(sorted(others))}.")
+    if spent.tuned and spent.tuned.trials:
+        notes.append(f"{captions.sentence(spent.origin)}.")
+    return (*notes, *captions.value_notes(spent))
+
+
+def row_texts(run: Result, spent: Budget) -> Iterator[str]:
     """The budget of a loss, the scores of its search, and the values that it chose."""
     yield str(len(spent.search))
     yield str(len(spent.final))

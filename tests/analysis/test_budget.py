@@ -6,6 +6,7 @@ import pytest
 
 from harness import config
 from harness.analysis import budget
+from harness.analysis.budget import Budgets
 from harness.spec import Result
 from losses.space import Range
 from tests.factories import loss_row
@@ -29,7 +30,7 @@ def test_search_trials_and_final_runs_of_the_same_settings_count() -> None:
         loss_row("triplet", "Triplet", 0.8, lr=0.7),  # another final configuration
         replace(final[0], recipe="sklearn", members=(final[0].id,)),
     ]
-    spent = budget.of(final[0].trial, [*others, *counted, *final])
+    spent = Budgets([*others, *counted, *final]).of(final[0].trial)
     assert sorted(spent.scores) == [0.1, 0.2]
     assert {run.id for run in spent.search_runs} == {run.id for run in counted}
     assert spent.final == tuple(final)
@@ -40,14 +41,14 @@ def test_a_configuration_counts_with_the_mean_over_the_folds_and_not_without_all
         replace(trial(0, protocol="fair", fold=f"val{fold}"), metrics={"R@1": 0, "MAP@R": score})
         for fold, score in enumerate((0.1, 0.2, 0.3, 0.6))
     ]
-    assert budget.of(folds[0].trial, folds).scores == (0.3,)
-    assert budget.of(folds[0].trial, folds[1:]).scores == ()
+    assert Budgets(folds).of(folds[0].trial).scores == (0.3,)
+    assert Budgets(folds[1:]).of(folds[0].trial).scores == ()
 
 
 def test_hours_are_core_hours_on_a_cpu_and_hours_on_a_gpu() -> None:
     on_cpu = replace(trial(0.1, lr=0.1), provenance={"threads": 4})
     on_gpu = replace(trial(0.1, lr=0.2), provenance={"threads": 4, "device_type": "cuda"})
-    assert budget.of(on_cpu.trial, [on_cpu, on_gpu]).hours == {"CPU-hours": 4.0, "GPU-hours": 1.0}
+    assert Budgets([on_cpu, on_gpu]).of(on_cpu.trial).hours == {"CPU-hours": 4.0, "GPU-hours": 1.0}
 
 
 def test_hours_say_what_they_count_and_which_records_are_older() -> None:
@@ -80,8 +81,8 @@ def test_a_setting_that_the_protocol_searches_may_differ_between_search_and_fina
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     final, searched = loss_row("triplet", "Triplet", 0.5), trial(0.1, warmup_epochs=0.7)
-    assert not budget.of(final.trial, [searched]).search
+    assert not Budgets([searched]).of(final.trial).search
     protocol = config.protocol("quick")
     searching = replace(protocol, search={**protocol.search, "warmup_epochs": Range(0.5, 2.0)})
     monkeypatch.setattr(config, "find_protocol", lambda name: searching)
-    assert len(budget.of(final.trial, [searched]).search) == 1
+    assert len(Budgets([searched]).of(final.trial).search) == 1

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from harness.analysis.experiments import Purposes
 from harness.analysis.results import (
     by_dataset,
     comparisons,
@@ -94,7 +95,7 @@ def test_usual_settings_are_those_of_losses_there_are() -> None:
 
 def test_the_frame_has_one_row_per_result_and_a_column_per_setting_knob_and_metric() -> None:
     other = a_result(a_trial(loss="group", knobs={"anchors": 2}, seed=1), **{"R@1": 0.25, "R@10": 0.75})
-    table = frame([a_result(), other])
+    table = frame([a_result(), other], Purposes())
     assert list(table["id"]) == [a_trial().id, other.id]
     assert list(table["R@1"]) == [0.5, 0.25]
     assert list(table["seed"]) == [0, 1]
@@ -106,7 +107,7 @@ def test_the_frame_has_one_row_per_result_and_a_column_per_setting_knob_and_metr
     metrics = [name for name in table.columns if name in ("R@1", "R@2", "R@10", "MAP@R", "NMI")]
     assert metrics == ["R@1", "R@2", "R@10", "MAP@R", "NMI"]
     assert list(table["purpose"]) == ["run", "run"]
-    assert frame([]).empty
+    assert frame([], Purposes()).empty
 
 
 def test_the_long_frame_has_one_row_per_metric() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness.storage import Storage
 from harness.store import Store
 from tests.conftest import Harness
 from tests.execution.plans import dead_process, write_heartbeat, write_plan
-from tests.factories import a_result, a_trial
+from tests.factories import a_result, a_trial, an_experiment
 
 
 def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_path: Path) -> None:
@@ -48,6 +49,16 @@ def test_the_best_validation_scores_are_by_the_protocols_metric_and_leave_out_ba
     assert said[0] == "7 done, 0 running, 0 waiting, 0 failed"
     assert said[1].startswith("  blobs · tiny: best validation MAP@R: triplet ")
     assert "none" not in said[1]
+
+
+def test_a_cell_of_a_grid_that_a_search_draws_counts_with_all_its_folds(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    folds = [a_result(a_trial(fold=f"val{fold}"), **{"R@1": score}) for fold, score in enumerate((0.9, 0.5))]
+    folds[0] = replace(folds[0], provenance={"purpose": "grid"})
+    for result in folds:
+        store.put(result)
+    store.put_experiment(an_experiment(search=tuple(sorted(result.id for result in folds)), folds=2))
+    assert "  emoji · quick: best validation R@1: triplet 70.0" in harness("status").out.splitlines()
 
 
 def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, tmp_path: Path) -> None:

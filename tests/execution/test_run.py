@@ -144,14 +144,14 @@ def searched(fold: str, score: float, **changes: Any) -> Result:
 
 def test_the_best_score_of_a_search_is_a_mean_over_folds_that_have_all_ended() -> None:
     best = BestScores("R@1", folds=2)
-    best.add(searched("val0", 0.9, lr=0.1))
-    best.add(searched("val0", 0.5, lr=0.2))
+    best.add(searched("val0", 0.9, lr=0.1), {"search"})
+    best.add(searched("val0", 0.5, lr=0.2), {"search"})
     assert best.scores == {}
-    best.add(searched("val1", 0.7, lr=0.2))
+    best.add(searched("val1", 0.7, lr=0.2), {"search"})
     assert best.scores == {"triplet": pytest.approx(0.6)}
-    best.add(searched("val1", 0.1, lr=0.1))
+    best.add(searched("val1", 0.1, lr=0.1), {"search"})
     assert best.scores == {"triplet": pytest.approx(0.6)}
-    best.add(searched("test", 1.0))
+    best.add(searched("test", 1.0), {"run"})
     assert best.scores == {"triplet": pytest.approx(0.6)}
 
 

@@ -149,15 +149,6 @@ def test_captions_say_which_hours_they_mean() -> None:
     assert HOURS not in build(USUAL[2:])[0].caption  # baselines claim no hours
 
 
-def test_unequal_budgets_show() -> None:
-    runs = [
-        replace(loss_row("triplet", "Triplet", 0.5), seconds={"total": 3600.0}),
-        loss_row("group", "Group Loss", 0.5),
-    ]
-    runs.append(loss_row("group", "Group Loss", 0.4, fold="val0"))
-    assert "Budget per loss: 0 to 1 random-search trials, 1 final run, " in build(runs)[0].caption
-
-
 def test_seeds_are_counted_over_losses_and_the_single_run_of_raw_pixels_does_not_count() -> None:
     pair = [loss_row("group", "Group Loss", 0.6 + seed / 10, seed=seed) for seed in range(2)]
     (table,) = build([*pair, baseline("pixels", 0.3)])
