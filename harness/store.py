@@ -1,20 +1,26 @@
-"""Results on disk: one JSON per trial, written once, found by the trial's id."""
+"""Results on disk: one JSON per trial and the values of its queries, written once, found by the trial's id."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import stat
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness.files import PART, PROBE, check_room, discard, write_part, write_whole, writing
 from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, unknown
+from harness.spec.queries import PerQuery, digest
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
 EXPERIMENTS = "experiments"
+VALUES = ".npz"  # how the name of the file with a result's values per query ends
 LARGEST = 16_000_000  # bytes: a record has some thousands
 PART_AGE = 3600  # seconds: writing a record takes less
+LARGEST_VALUES = 1_000_000_000  # the values of 60,000 queries have 1 MB; an ensemble may have some hundred subsets
 
 
 class MisplacedError(ValueError):
@@ -23,7 +29,7 @@ class MisplacedError(ValueError):
 
 
 class Store:
-    """runs/<dataset>/<loss>/<id>.json under a folder; failures/, stopped/ and experiments/ beside it.
+    """runs/<dataset>/<loss>/<id>.json and <id>.npz under a folder; failures/, stopped/ and experiments/ beside it.
 
     Append-only: a result is written to a temporary file, synced, and linked to its name. Linking fails if the name is
     taken, so two writers never mix and every file is whole.
@@ -48,32 +54,70 @@ class Store:
         return self.root / FOLDERS[kind] / trial.dataset / trial.loss_folder / f"{id or trial.id}.json"
 
     def put(self, result: Result, *, replace: bool = False) -> bool:
-        """Write a result. Returns False, and keeps the stored result, if its id is taken."""
+        """Write a result. Returns False, and keeps the stored result, if its id is taken.
+
+        The values of its queries are on the disk before the record is, and get their name after it: of two drivers only
+        the one whose record is stored names its values.
+        """
         target, stored = self.path(result.trial, id=result.id), True
         self._read.pop(target, None)
-        if replace:
-            _write(target, result.to_json())
-            self.drop_ensembles(result)
-        else:
-            stored = _write_new(target, result.to_json())
+        with _unnamed(values_of(target), result.per_query) as give_name:
+            if replace:
+                _write(target, result.to_json())
+                self.drop_ensembles(result)
+            else:
+                stored = _write_new(target, result.to_json())
+            if stored:
+                give_name()
         for kind in (Failure, Stopped):
             _remove(self.path(result.trial, kind))
         return stored
+
+    def with_values(self, result: Result) -> Result:
+        """A stored result with the file of its values per query, if it has one, as `put` takes it. A ValueError if the
+        file is missing or damaged."""
+        if "sha256" not in result.queries:
+            return result
+        file = values_of(self.path(result.trial, id=result.id))
+        try:
+            content = read_bytes(file, LARGEST_VALUES)
+            if digest(content) != result.queries["sha256"]:
+                raise ValueError("damaged: its checksum is not the record's")
+        except ValueError as error:
+            raise ValueError(f"{file.relative_to(self.root)}: {error}") from None
+        return dataclasses.replace(result, per_query=content)
+
+    def per_query(self, result: Result) -> PerQuery:
+        """The values of each query; a ValueError says why there are none."""
+        content = self.with_values(result).per_query
+        if not content:
+            raise ValueError("not stored")
+        return PerQuery.from_bytes(content)
+
+    def class_names(self, result: Result) -> tuple[str, ...]:
+        """The names of its test classes; empty if they are not stored."""
+        try:
+            return self.per_query(result).names
+        except ValueError:
+            return ()
 
     def remove(self, file: Path) -> None:
         """Remove a result, readable or not, and the ensembles it is a member of."""
         with contextlib.suppress(ValueError):
             self.drop_ensembles(self.read(file))
+        self._discard(file)
+
+    def _discard(self, file: Path) -> None:
         self._read.pop(file, None)
         _remove(file)
+        _remove(values_of(file))
 
     def drop_ensembles(self, member: Result) -> None:
         """Remove the ensembles that were built from this result: the next run builds them again."""
         for file in self.path(member.trial).parent.glob("*.json"):
             with contextlib.suppress(ValueError):
                 if member.id in self.read(file).members:
-                    self._read.pop(file, None)
-                    _remove(file)
+                    self._discard(file)
 
     def note(self, event: Failure | Stopped) -> Path:
         """Write the record of a failed or stopped trial. A later record replaces it, a result removes it."""
@@ -130,8 +174,11 @@ class Store:
         return times
 
     def remove_parts(self) -> None:
-        """Remove unfinished files that killed drivers left. A recent one may be another driver's, at this moment."""
-        for file in self.root.glob(f"*/**/*.json.*{PART}"):
+        """Remove unfinished files that killed drivers left, and values whose record is gone. A recent file may be
+        another driver's, at this moment."""
+        parts = [file for kind in (".json", VALUES) for file in self.root.glob(f"*/**/*{kind}.*{PART}")]
+        values = [file for file in self.root.glob(f"runs/*/*/*{VALUES}") if not file.with_suffix(".json").exists()]
+        for file in (*parts, *values):
             with contextlib.suppress(OSError):
                 if time.time() - file.stat().st_mtime > PART_AGE:
                     file.unlink()
@@ -210,17 +257,28 @@ def read_experiment(file: Path) -> ExperimentRecord:
     return record
 
 
-def read_json(file: Path) -> Any:
-    """What a JSON file holds; a ValueError if it holds something else, or more than any record has."""
+def values_of(record: Path) -> Path:
+    """The file beside a record that has the values of each query."""
+    return record.with_suffix(VALUES)
+
+
+def read_bytes(file: Path, largest: int) -> bytes:
+    """A ValueError if the file cannot be read, or has more bytes than any of its kind."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited for
             raise ValueError(f"cannot be read: {'Is a directory' if file.is_dir() else 'Not a file'}")
         with file.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
+            content = stream.read(largest + 1)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST:
-        raise ValueError(f"larger than any record ({LARGEST / 1e6:g} MB)")
+    if len(content) > largest:
+        raise ValueError(f"larger than any record ({largest / 1e6:g} MB)")
+    return content
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds; a ValueError if it holds something else, or more than any record has."""
+    content = read_bytes(file, LARGEST)
     try:
         return json.loads(content.decode())
     except RecursionError:
@@ -247,6 +305,26 @@ def _write_new(target: Path, data: dict[str, Any]) -> bool:
         finally:
             discard(part)
         return True
+
+
+@contextmanager
+def _unnamed(target: Path, content: bytes) -> Iterator[Callable[[], None]]:
+    """Write a file that gets its name when the block asks for it; without content no file keeps that name."""
+    with writing(target):
+        part = write_part(target, content) if content else None
+
+    def give_name() -> None:
+        if part is None:
+            _remove(target)
+        else:
+            with writing(target):
+                part.replace(target)
+
+    try:
+        yield give_name
+    finally:
+        if part is not None:
+            discard(part)
 
 
 def _encoded(data: dict[str, Any]) -> bytes:

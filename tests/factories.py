@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from harness import config, plan
 from harness.spec import ExperimentRecord, Result, Trial
+from harness.spec.queries import PerQuery
 from harness.spec.recipes import LLOYD
 
 
@@ -55,6 +58,23 @@ def an_experiment(**changes: Any) -> ExperimentRecord:
         "space": {},
     }
     return ExperimentRecord(**{**values, **changes})
+
+
+def answered(name: str, seed: int = 0, level: float = 0.5, classes: int = 20, **changes: Any) -> Result:
+    """A loss that answers queries at rank 1 with about this chance, with the values of each query: 10 per class. The
+    seed moves all classes a little; classes are as hard for every loss."""
+    random = np.random.default_rng([seed, *name.encode()])
+    hard = np.random.default_rng(classes).normal(0, 0.15, classes)
+    chances = np.clip(level + hard + random.normal(0, 0.01) + random.normal(0, 0.03, classes), 0, 1)
+    hits = random.random((classes, 10)) < chances[:, None]
+    ranks = np.where(hits, 1, random.integers(2, 6, hits.shape)).reshape(1, -1)
+    precision = (1.0 / ranks[0]).astype(np.float32)
+    names = tuple(f"class_{number}" for number in range(classes))
+    values = PerQuery(np.repeat(np.arange(classes), 10), ranks, precision, precision**2, depth=5, names=names)
+    metrics = {metric: float(values.values(metric).mean()) for metric in ("R@1", "R@2", "MAP@R", "RP")}
+    file = values.to_bytes()
+    result = a_result(a_trial(loss=name, seed=seed, **changes), **metrics, NMI=level)
+    return replace(result, title=name.capitalize(), queries=values.summary(file), per_query=file)
 
 
 def loss_row(name: str, title: str, value: float, **changes: Any) -> Result:

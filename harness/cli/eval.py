@@ -36,7 +36,8 @@ def evaluate_again(
         if measured is None:
             from harness.evaluation import ensembles  # imports torch
 
-            measured = ensembles.measure_again(run, nmi_recipe, storage_of(storage, store))
+            files, classes = storage_of(storage, store), store.class_names(run)
+            measured = ensembles.measure_again(run, nmi_recipe, files, classes)
             store.put(measured, replace=True)
         names = sorted(measured.metrics, key=metric_order)
         metrics = "  ".join(f"{name} {100 * measured.metrics[name]:.2f}" for name in names)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.analysis.queries import Queries
 from harness.cli.app import (
     DATA_ROOT,
     LOOKING,
@@ -81,7 +82,7 @@ def figures(
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
-        sources = Sources(storage_of(storage, store), data_root, queries, loss, cache_bar.update)
+        sources = Sources(storage_of(storage, store), Queries(store), data_root, queries, loss, cache_bar.update)
         for name in names or FIGURES:
             drawn = 0
             for group in parts:

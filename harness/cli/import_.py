@@ -21,7 +21,13 @@ def import_(
     experiments, unreadable = source.experiments()
     ours = Store(results)
     ours.prepare()
-    new = sum(ours.put(result) for result in theirs)
+    new = 0
+    for result in theirs:
+        try:
+            new += ours.put(source.with_values(result))
+        except ValueError as error:
+            new += ours.put(result)
+            problems.append(f"{folder}/{error}; {result.id} was imported without it")
     for experiment in experiments:
         ours.put_experiment(experiment)
     say(f"{new} imported, {len(theirs) - new} already here")

@@ -19,6 +19,7 @@ COMMANDS = (
     "run",
     "status",
     "tables",
+    "compare",
     "figures",
     "report",
     "ls",

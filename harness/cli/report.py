@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.analysis.queries import Queries
 from harness.analysis.results import select
 from harness.cli.app import (
     DATA_ROOT,
@@ -50,7 +51,7 @@ def report(
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     require(selected, problems, f"no results in {results}; make some with: harness run")
     with CacheBar() as cache_bar:
-        sources = Sources(storage_of(storage, store), data_root, report=cache_bar.update)
+        sources = Sources(storage_of(storage, store), Queries(store), data_root, report=cache_bar.update)
         pictures, missing = draw_all(selected, sources, experiments)
     text = page(selected, pictures, missing, experiments)
     file = out or results / "report.html"

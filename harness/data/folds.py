@@ -75,6 +75,7 @@ class Fold:
     test: Tensor
     test_labels: Tensor
     queries: Tensor | None = None  # which of `test` are queries; None: each is a query, with the others as its gallery
+    names: tuple[str, ...] = ()  # of the classes that are evaluated, as test_labels number them
 
     @property
     def train_classes(self) -> int:
@@ -92,7 +93,7 @@ def fold(images: Images, dataset: Dataset, name: str) -> Fold:
     queries = images.queries[indices] if images.queries is not None and name == "test" else None
     if queries is not None and (not queries.any() or queries.all()):
         raise UserError(f"{dataset.name}: no readable query image or no readable gallery image; it needs both")
-    return Fold(*select(images, train), indices, test_labels, queries)
+    return Fold(*select(images, train), indices, test_labels, queries, tuple(test))
 
 
 def split(sizes: Mapping[str, int], train_classes: int, dataset: Dataset, name: str) -> tuple[list[str], list[str]]:

@@ -9,22 +9,27 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from harness.evaluation.metrics import measure
+from harness.evaluation.metrics import measure, values_of
 from harness.spec import Result, UserError, finish
 from harness.spec.recipes import LLOYD, RECIPES
 from harness.storage import DamagedError, Storage
 
 
-def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
+def build(
+    members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage, names: Sequence[str] = ()
+) -> Result:
     """The ensemble of `size` of these final runs, which differ only in their seed: the mean over all subsets.
 
-    Nothing is trained: the members' stored test embeddings are joined.
+    Nothing is trained: the members' stored test embeddings are joined. `names`: of the classes.
     """
     begun = time.perf_counter()
     stored = [load(member, storage) for member in members]
     labels, queries = stored[0]["labels"], stored[0].get("queries")
     subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
-    metrics = [finish(measure(join(subset), labels, ks, queries)) for subset in subsets]
+    measured = [finish(measure(join(subset), labels, ks, queries)) for subset in subsets]
+    metrics = [one.metrics for one in measured]
+    values = values_of([one.scores for one in measured], names or numbered(labels))
+    file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)
     first = members[0]
     how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
@@ -43,10 +48,12 @@ def build(members: Sequence[Result], size: int, ks: tuple[int, ...], storage: St
         provenance=first.provenance,
         ensemble=size,
         members=tuple(sorted(member.id for member in members)),
+        queries=values.summary(file),
+        per_query=file,
     )
 
 
-def measure_again(result: Result, recipe: str, storage: Storage) -> Result:
+def measure_again(result: Result, recipe: str, storage: Storage, names: Sequence[str] = ()) -> Result:
     """A stored run's metrics from its embeddings, with NMI by another recipe: a record of its own."""
     if result.ensemble or result.recipe:
         raise UserError(f"{result.id} has no embeddings of its own: name a single run")
@@ -54,18 +61,27 @@ def measure_again(result: Result, recipe: str, storage: Storage) -> Result:
     stored = load(result, storage)
     ks = tuple(int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@"))
     how = RECIPES[recipe]
-    metrics = finish(measure(stored["embeddings"], stored["labels"], ks, stored.get("queries"), how))
+    measured = finish(measure(stored["embeddings"], stored["labels"], ks, stored.get("queries"), how))
+    values = values_of([measured.scores], names or numbered(stored["labels"]))
+    file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)
     return replace(
         result,
-        metrics=metrics,
+        metrics=measured.metrics,
         conventions={**result.conventions, "NMI": str(how)},
         curve=(),
         seconds={"evaluate": seconds, "total": seconds},
         artifacts={},
         members=(result.id,),
         recipe=recipe,
+        queries=values.summary(file),
+        per_query=file,
     )
+
+
+def numbered(labels: Tensor) -> list[str]:
+    """Names of classes whose own names were not stored."""
+    return [f"class {number}" for number in range(int(labels.max()) + 1)]
 
 
 def join(embeddings: Sequence[Tensor]) -> Tensor:

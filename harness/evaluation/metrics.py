@@ -8,6 +8,7 @@ a correct and a wrong neighbour are closer to each other than a product's roundi
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from harness.evaluation.neighbours import Tiles, rank
 from harness.evaluation.step import Step
 from harness.evaluation.ties import SPARE, TieBreaker
 from harness.spec import finish
+from harness.spec.queries import PerQuery
 from harness.spec.recipes import KMEANS_SEED, LLOYD, Recipe
 
 
@@ -29,6 +31,19 @@ class Scores:
     precision: Tensor  # share of its class among the R nearest, float64; 0 if R is 0
     average_precision: Tensor  # (1/R) sum over i <= R of precision@i where the i-th neighbour is correct; 0 if R is 0
     depth: int  # neighbours that were ranked for each query
+
+    @property
+    def answerable(self) -> Tensor:
+        """Which queries have an image of their class in the gallery."""
+        return self.R > 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of a set of embeddings, and the queries they are means of."""
+
+    metrics: dict[str, float]
+    scores: Scores
 
 
 @dataclass(frozen=True)
@@ -72,19 +87,20 @@ def measure(
     queries: Tensor | None = None,
     recipe: Recipe | None = LLOYD,
     seed: int = KMEANS_SEED,
-) -> Generator[Step, None, dict[str, float]]:
+) -> Generator[Step, None, Measured]:
     """Every metric: R@K for each K, MAP@R, RP and, if there is a recipe for it, NMI. `queries` (n,) bool, where queries
     and gallery are apart; NMI is of all images."""
-    metrics = summarise((yield from score(embeddings, labels, ks, queries)), ks)
+    scores = yield from score(embeddings, labels, ks, queries)
+    metrics = summarise(scores, ks)
     if recipe is not None:
         clusters = yield from cluster(embeddings, len(labels.unique()), seed, recipe)
         metrics["NMI"] = mutual_information(labels, clusters)
-    return metrics
+    return Measured(metrics, scores)
 
 
 def retrieval(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> dict[str, float]:
     """Every retrieval metric: R@K for each K, MAP@R, RP."""
-    return finish(measure(embeddings, labels, ks, queries, recipe=None))
+    return finish(measure(embeddings, labels, ks, queries, recipe=None)).metrics
 
 
 def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None) -> Scores:
@@ -129,18 +145,35 @@ def same_class(task: Task) -> Tensor:
 
 
 def summarise(scores: Scores, ks: Sequence[int]) -> dict[str, float]:
-    """Means over the queries.
-
-    R@K: share of queries with an image of their class among the K nearest; without one in the gallery, a query is a
-    miss. MAP@R (Musgrave et al., ECCV 2020) and RP: only queries with an image of their class in the gallery count.
-    """
+    """Means over the queries that have an image of their class in the gallery; the others cannot be answered, and count
+    for nothing. R@K: share with an image of their class among the K nearest. MAP@R: Musgrave et al., ECCV 2020."""
     if max(ks, default=0) > scores.depth:
         raise ValueError(f"Recall@{max(ks)}: only {scores.depth} neighbours were ranked")
-    metrics = {f"R@{k}": (scores.first_correct <= k).double().mean().item() for k in ks}
-    answerable = scores.R > 0
-    metrics["MAP@R"] = mean(scores.average_precision[answerable])
-    metrics["RP"] = mean(scores.precision[answerable])
+    some = scores.answerable
+    metrics = {f"R@{k}": mean((scores.first_correct[some] <= k).double()) for k in ks}
+    metrics["MAP@R"] = mean(scores.average_precision[some])
+    metrics["RP"] = mean(scores.precision[some])
     return metrics
+
+
+def values_of(scores: Sequence[Scores], names: Sequence[str]) -> PerQuery:
+    """The values of each query, to be stored; of an ensemble, from the scores of its subsets. Classes are numbered as
+    their names are."""
+
+    def rank(one: Scores) -> np.ndarray:
+        return torch.where(one.answerable, one.first_correct, 0).cpu().numpy()
+
+    def average(values: Sequence[Tensor]) -> np.ndarray:
+        return torch.stack(tuple(values)).mean(dim=0).cpu().numpy()
+
+    return PerQuery(
+        classes=scores[0].classes.cpu().numpy(),
+        ranks=np.stack([rank(one) for one in scores]),
+        precision=average([one.precision for one in scores]),
+        average_precision=average([one.average_precision for one in scores]),
+        depth=scores[0].depth,
+        names=tuple(names),
+    )
 
 
 def mean(values: Tensor) -> float:

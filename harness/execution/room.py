@@ -10,6 +10,7 @@ from harness.files import PROBE
 from harness.spec import Trial
 
 RESULT_BYTES = 6_000  # a stored result, roughly
+QUERY_BYTES = 16  # the values of a query on test classes, at most
 # The network in a checkpoint: weights, Adam's two moments, the weights of the best epoch. The next checkpoint is
 # written beside it.
 COPIES = 4 * 2
@@ -33,7 +34,8 @@ def needed(account: Account) -> Room:
         4 * networks[shape_of(trial)].dim * account.experiment.dataset.test_images for trial in trained if trial.on_test
     )
     checkpoints = max((4 * COPIES * parameters(one) for one in networks.values()), default=0)
-    return Room(PROBE + RESULT_BYTES * len(trials), PROBE + embeddings + checkpoints)
+    queries = account.experiment.dataset.test_images * sum(trial.on_test for trial in trials)
+    return Room(PROBE + RESULT_BYTES * len(trials) + QUERY_BYTES * queries, PROBE + embeddings + checkpoints)
 
 
 def shape_of(trial: Trial) -> tuple:

@@ -135,7 +135,8 @@ class Run:
             return stored
         from harness.evaluation import ensembles  # imports torch and timm, which a stored one does not need
 
-        joined = ensembles.build(runs, size, account.experiment.dataset.recall_at, self.storage)
+        names = account.store.class_names(runs[0])
+        joined = ensembles.build(runs, size, account.experiment.dataset.recall_at, self.storage, names)
         account.store.put(joined, replace=account.rerun)
         return joined
 

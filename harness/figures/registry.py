@@ -12,6 +12,7 @@ from harness.spec import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
+    from harness.analysis.queries import Queries
     from harness.storage import Storage
 
 Format = Literal["png", "pdf"]
@@ -68,6 +69,12 @@ FIGURES: Mapping[str, Figure] = {
         needs="random-search trials",
         options=("--trials", "10"),
     ),
+    "pairwise": Figure(
+        "pairwise",
+        shows="Differences in Recall@1 on test classes between all pairs of losses, and which are significant.",
+        needs="final runs of two losses with 3 seeds",
+        options=("--seeds", "3"),
+    ),
     "cost": Figure(
         "plots",
         shows="Recall@1 on test classes against training time.",
@@ -84,9 +91,10 @@ FIGURES: Mapping[str, Figure] = {
 
 @dataclass(frozen=True)
 class Sources:
-    """What pictures need beside results: the embeddings, the images, and which of them to show."""
+    """What pictures need beside results: embeddings, values of queries, images, and which of them to show."""
 
     storage: "Storage"
+    per_query: "Queries"
     data_root: Path
     queries: str = "random:0"
     loss: str | None = None

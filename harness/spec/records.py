@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.spec import schema
@@ -39,6 +39,10 @@ class Result:
     ensemble: int = 0  # how many networks are joined; 0: a single trial
     members: tuple[str, ...] = ()  # ids of the trials the networks are taken from
     recipe: str = ""  # of NMI, where a stored run was measured again with another one
+    # count, without_match (left out of the retrieval metrics), sha256 of the file beside the record with the values of
+    # each query, where there is one. Empty in older records, whose Recall@K counted queries without a match as misses.
+    queries: Mapping[str, Any] = field(default_factory=dict)
+    per_query: bytes = field(default=b"", repr=False, compare=False)  # that file, on its way to the store
 
     @property
     def id(self) -> str:
@@ -100,7 +104,11 @@ class Result:
         return first
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "id": self.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
+        fields = dataclasses.asdict(self)
+        del fields["per_query"]  # a file of its own
+        if not fields["queries"]:  # an older record stays as it is
+            del fields["queries"]
+        return {"schema": SCHEMA, "id": self.id, **fields, "trial": self.trial.to_json()}
 
     @classmethod
     def from_json(cls, data: Any) -> "Result":
@@ -108,7 +116,8 @@ class Result:
         try:
             data = upgrade(data)
             schema.check(data, schema.RESULT)
-            known = {item.name: data[item.name] for item in dataclasses.fields(cls) if item.name in data}
+            names = {item.name for item in dataclasses.fields(cls)} - {"per_query"}
+            known = {name: data[name] for name in names if name in data}
             tuples = {name: tuple(known.get(name, ())) for name in ("curve", "members")}
             result = cls(**{**known, **tuples, "trial": Trial.from_json(data["trial"])})
             _check(result)

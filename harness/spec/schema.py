@@ -172,6 +172,7 @@ RESULT = Table(
         "ensemble": COUNT,
         "members": List(ID),
         "recipe": TEXT,
+        "queries": Table(optional={"count": COUNT, "without_match": COUNT, "sha256": SHA256}),
     },
 )
 

@@ -37,7 +37,7 @@ def measure(setup: TrialSetup, ks: tuple[int, ...], *, nmi: bool) -> Generator[P
     """Every metric on the held-out classes; NMI only if it is wanted, because k-means may take longer than the epoch
     did."""
     embeddings = yield from embed_images(setup, setup.fold.test)
-    return (yield from score(setup, embeddings, ks, nmi=nmi))
+    return (yield from score(setup, embeddings, ks, nmi=nmi)).metrics
 
 
 def curve_metrics(setup: TrialSetup) -> Generator[Progress, None, dict[str, float]]:
@@ -49,12 +49,12 @@ def curve_metrics(setup: TrialSetup) -> Generator[Progress, None, dict[str, floa
     on_held_out = yield from report(metrics.measure(embeddings, labels, (1,), queries, recipe=None))
     embeddings = yield from embed_images(setup, setup.fold.train)
     on_training = yield from report(metrics.measure(embeddings, train_labels, (1,), recipe=None))
-    return on_held_out | {f"train {name}": value for name, value in on_training.items()}
+    return on_held_out.metrics | {f"train {name}": value for name, value in on_training.metrics.items()}
 
 
 def score(
     setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...], *, nmi: bool
-) -> Generator[Progress, None, dict[str, float]]:
+) -> Generator[Progress, None, metrics.Measured]:
     """Every metric of the held-out images, given their embeddings."""
     labels, queries = held_out(setup)
     gallery = len(labels) - 1 if queries is None else int((~queries).sum())

@@ -14,7 +14,7 @@ from torch import Tensor
 from harness import provenance
 from harness.data import loading
 from harness.data.folds import Images, fold
-from harness.evaluation.metrics import mean_cosine
+from harness.evaluation.metrics import mean_cosine, values_of
 from harness.spec import (
     COLLAPSED,
     PIXELS,
@@ -66,7 +66,8 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     """
     with torch_state.usual(job.threads):
         result = yield from train_and_evaluate(job)
-    return Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
+    Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
+    return result
 
 
 def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
@@ -78,23 +79,27 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     setup, loss = trained.setup, trained.loss
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
-    metrics = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi)
+    measured = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi)
     seconds = {**trained.seconds, "evaluate": time.perf_counter() - begun}
     seconds["total"] = sum(value for name, value in seconds.items() if name not in NOT_WORK)
     artifacts = {}
     if loss is not None and trial.on_test:
         artifacts = write_artifacts(job, setup, embeddings, storage)
+    values = values_of([measured.scores], setup.fold.names)
+    file = values.to_bytes() if trial.on_test else b""
     return Result(
         trial=trial,
         title=loss.title if loss is not None else BASELINES.get(trial.backbone, UNTRAINED),
         cite=loss.cite if loss is not None else "",
-        metrics=metrics,
-        conventions=conventions(setup, embeddings, metrics),
+        metrics=measured.metrics,
+        conventions=conventions(setup, embeddings, measured.metrics),
         curve=tuple(trained.curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(setup, loss),
         artifacts=artifacts,
         provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
+        queries=values.summary(file),
+        per_query=file,
     )
 
 

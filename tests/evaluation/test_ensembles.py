@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harness.evaluation import ensembles
 from harness.spec import Result, UserError
+from harness.spec.queries import PerQuery
 from harness.spec.recipes import SKLEARN
 from harness.storage import Storage
 from tests.evaluation.points import random_points
@@ -67,6 +68,10 @@ def test_an_ensemble_is_the_mean_over_all_subsets_of_joined_embeddings(
     assert ensemble.members == tuple(sorted(member.id for member in members))
     assert ensemble.id not in {member.id for member in members}
     assert ensemble.conventions["ensemble"].startswith("2 of 3 networks, mean over 3 subsets")
+    values = PerQuery.from_bytes(ensemble.per_query)
+    assert values.ranks.shape == (3, sum(i not in gallery for i in range(60)) if apart else 60)
+    for metric in ("R@1", "MAP@R", "RP"):
+        assert values.values(metric)[values.counts].mean() == pytest.approx(ensemble.metrics[metric], abs=1e-7)
 
 
 def test_joined_embeddings_are_of_unit_length_again() -> None:

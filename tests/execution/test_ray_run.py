@@ -12,6 +12,7 @@ from ray.cluster_utils import Cluster as RayCluster
 from harness import plan
 from harness.spec import Event, Job, Listener, Progress, Stopped, UserError
 from harness.storage import Storage
+from harness.store import Store
 from tests.execution.ray_runs import connected, experiment, jobs_of, run_of, same, serially
 from tests.factories import a_result
 
@@ -128,5 +129,9 @@ def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster,
     assert len(pair.members) == len(triple.members) == 3
     assert "mean over 3 subsets" in pair.conventions["ensemble"]
     single = [result.metrics["MAP@R"] for result in results if result.is_final]
+    store = Store(tmp_path / "results")
+    for result in results:  # the values of each query came back from the workers with the result
+        values = store.per_query(result)
+        assert values.values("R@1")[values.counts].mean() == pytest.approx(result.metrics["R@1"], abs=1e-7)
     assert triple.metrics["MAP@R"] > sum(single) / 3
     assert len(Storage(str(tmp_path / "storage")).names("weights")) == 1  # of the best final run

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import plan
+from harness.analysis.queries import Queries
 from harness.figures.groups import Group, groups
 from harness.figures.registry import Sources
 from harness.spec import Result
 from harness.storage import Storage
+from harness.store import Store
 from tests.factories import a_result, a_trial
 
 
@@ -46,4 +48,4 @@ def one_group(results: list[Result]) -> Group:
 
 
 def sources(folder: Path) -> Sources:
-    return Sources(Storage(str(folder)), folder)
+    return Sources(Storage(str(folder)), Queries(Store(folder)), folder)

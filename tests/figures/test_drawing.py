@@ -24,6 +24,7 @@ from tests.figures.factories import cell, final, joined, one_group, searched, so
         ("curves", "harness run --dataset emoji --protocol quick --curves --seeds 3"),
         ("overfitting", "--curves --seeds 3"),
         ("search", "--trials 10"),
+        ("pairwise", "--seeds 3"),
         ("ensemble", "--seeds 3 --ensemble 2,3"),
     ],
 )

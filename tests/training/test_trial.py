@@ -1,6 +1,7 @@
 """Trials on a small dataset: they learn, repeat to the bit, and name a NaN."""
 
 import dataclasses
+import hashlib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from harness.backbones import network
 from harness.execution import estimate
 from harness.execution.local import execute
 from harness.spec import Event, Experiment, Failure, Job, Progress, Result, finish
+from harness.spec.queries import PerQuery
 from harness.spec.recipes import recipe_of
 from harness.training import allocator
 from harness.training import trial as training
@@ -45,6 +47,22 @@ def test_every_core_loss_trains_and_its_loss_falls(small: Path, tmp_path: Path, 
     assert result.title == losses.get(loss).title
     assert recipe_of(result.conventions) == "lloyd"
     assert "collapsed" not in result.conventions
+
+
+def test_the_metrics_follow_from_the_values_of_each_query(small: Path, tmp_path: Path) -> None:
+    """On test classes only: search needs the metrics alone, and counts its queries."""
+    tested, _ = run(trial(), tmp_path)
+    values = PerQuery.from_bytes(tested.per_query)
+    for metric in ("R@1", "R@2", "MAP@R", "RP"):
+        assert values.values(metric)[values.counts].mean() == pytest.approx(tested.metrics[metric], abs=1e-7)
+    assert tested.queries["sha256"] == hashlib.sha256(tested.per_query).hexdigest()
+    assert tested.queries["without_match"] == 0
+    assert len(values.names) == len(set(values.classes)) == blobs().test_classes
+    searched, _ = run(trial(fold="val0"), tmp_path)
+    assert searched.per_query == b""
+    assert set(searched.queries) == {"count", "without_match"}
+    for baseline in plan.baselines(Experiment(blobs(), config.protocol("tiny"), ())):
+        assert PerQuery.from_bytes(run(baseline, tmp_path)[0].per_query).names == values.names
 
 
 def test_nmi_is_measured_only_where_it_is_wanted(small: Path, tmp_path: Path) -> None:

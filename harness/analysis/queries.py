@@ -1,0 +1,76 @@
+"""The stored values of each query, as the sums per class and seed that statistics are made from."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.analysis.statistics import Sums
+from harness.spec import Result
+from harness.spec.queries import PerQuery
+from harness.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSums:
+    """The metrics of one run, summed over the queries of each class; queries without a match count for nothing."""
+
+    totals: dict[str, "np.ndarray"]  # metric -> (C,)
+    sizes: "np.ndarray"  # (C,)
+    names: tuple[str, ...]  # (C,)
+    queries: str  # which ones they are, as a checksum: only the same queries can be paired
+
+    @classmethod
+    def of(cls, values: PerQuery, metrics: Sequence[str]) -> "ClassSums":
+        import numpy as np
+
+        counts = values.counts
+        present, classes = np.unique(values.classes[counts], return_inverse=True)
+        totals = {}
+        for metric in metrics:
+            of_queries = values.values(metric)
+            if of_queries is not None:
+                totals[metric] = np.bincount(classes, weights=of_queries[counts].astype(float))
+        which = hashlib.sha256(values.classes.astype(np.int64).tobytes() + counts.tobytes()).hexdigest()
+        return cls(totals, np.bincount(classes), tuple(values.names[place] for place in present), which)
+
+
+class Queries:
+    """The values of each query of stored results; every file is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._read: dict[str, ClassSums | ValueError] = {}
+
+    def of(self, result: Result) -> ClassSums:
+        """The sums of one run; a ValueError says why there are none."""
+        if result.id not in self._read:
+            try:
+                self._read[result.id] = ClassSums.of(self.store.per_query(result), list(result.metrics))
+            except ValueError as error:
+                self._read[result.id] = error
+        found = self._read[result.id]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    def sums(self, runs: Sequence[Result], metric: str) -> Sums:
+        """A metric of the seeds of one configuration; a ValueError says why it cannot be tested."""
+        import numpy as np
+
+        parts = [self.of(run) for run in sorted(runs, key=lambda run: run.trial.seed)]
+        if len({part.queries for part in parts}) > 1:
+            raise ValueError("its runs answered different queries")
+        if any(metric not in part.totals for part in parts):
+            raise ValueError(f"the values of its queries do not say {metric}")
+        if len(parts[0].sizes) < 2:
+            raise ValueError("all its queries are of one class")
+        seeds = tuple(sorted(run.trial.seed for run in runs))
+        return Sums(np.stack([part.totals[metric] for part in parts]), parts[0].sizes, seeds)
+
+    def which(self, runs: Sequence[Result]) -> str:
+        """Which queries a configuration answered."""
+        return self.of(runs[0]).queries

@@ -1,0 +1,167 @@
+"""`harness compare`: two losses, or two stored results, against each other."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from harness import commands
+from harness.analysis.compare import Difference, Report, Side, compare, find, trained_differently
+from harness.analysis.queries import Queries
+from harness.analysis.results import select
+from harness.analysis.statistics import ENOUGH_SEEDS, MANY_SEEDS
+from harness.cli.app import (
+    LOOKING,
+    RESULTS,
+    BackboneOption,
+    DatasetOption,
+    ProtocolOption,
+    ResultsOption,
+    app,
+    exit_on_problems,
+    require,
+)
+from harness.spec import percent
+from harness.store import Store
+
+NAME_WIDTH = 40  # of a class
+
+SideArgument = Annotated[
+    str, typer.Argument(help="A loss with final runs, or the id of a run (all its seeds are compared) or ensemble.")
+]
+
+
+@app.command("compare", epilog="Example: harness compare triplet normalized_softmax", rich_help_panel=LOOKING)
+def compare_(
+    a: SideArgument,
+    b: SideArgument,
+    dataset: DatasetOption = None,
+    protocol: ProtocolOption = None,
+    backbone: BackboneOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Compare two losses on test classes. Prints the difference per metric with its interval and p, where they differ
+    most, and how many seeds would tell them apart."""
+    store = Store(results)
+    stored, problems = store.results()
+    require(stored, problems, f"no results in {results}; make some with: harness run")
+    selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    report = compare(*find(a, b, selected), Queries(store))
+    print(*describe(report), sep="\n")
+    exit_on_problems(problems)
+
+
+def describe(report: Report) -> Iterator[str]:
+    """One screen of text."""
+    from tabulate import tabulate
+
+    trial = report.second.trial if report.first.trial.is_pixels else report.first.trial
+    yield f"{trial.dataset}, {trial.protocol}, {trial.backbone}, on test classes"
+    for letter, side in (("A", report.first), ("B", report.second)):
+        yield f"{letter}  {side.label}: {runs_of(side)}"
+    for name, one, other in trained_differently(report.first, report.second):
+        yield f"Trained differently: {name} = {commands.written(one)} (A), {commands.written(other)} (B)"
+    yield ""
+    yield tabulate(
+        [row(difference, report) for difference in report.differences],
+        headers=("percent", "A", "B", "A - B", "95 % interval", "p", "A ahead", "seeds for 80 %"),
+        colalign=("left", *["right"] * 7),
+        disable_numparse=True,
+    )
+    yield ""
+    yield from explained(report)
+    if report.classes:
+        yield ""
+        yield "Classes where they differ most in R@1:"
+        yield tabulate(
+            [
+                (
+                    one.name[:NAME_WIDTH],
+                    one.queries,
+                    percent(one.first),
+                    percent(one.second),
+                    gap(one.first, one.second),
+                )
+                for one in report.classes
+            ],
+            headers=("class", "queries", "A", "B", "A - B"),
+            colalign=("left", *["right"] * 4),
+            disable_numparse=True,
+        )
+
+
+def runs_of(side: Side) -> str:
+    if side.is_ensemble:
+        return side.runs[0].id
+    if side.measured_once:
+        return f"{side.runs[0].id}, measured once"
+    ids = ", ".join(run.id for run in side.runs[:3]) + (", ..." if len(side.runs) > 3 else "")
+    return f"{len(side.runs)} seed{'s' if len(side.runs) > 1 else ''} ({ids})"
+
+
+def row(difference: Difference, report: Report) -> tuple[str, ...]:
+    estimate, plan = difference.estimate, difference.plan
+    interval = p = seeds = "-"
+    if estimate is not None and math.isfinite(estimate.half):
+        low, high = difference.value - estimate.half, difference.value + estimate.half
+        interval = f"{signed(low)} to {signed(high)}"
+    if plan is not None and estimate is not None:
+        p = "< 0.001" if estimate.p < 0.001 else f"{estimate.p:.3f}"
+        seeds = needed(difference)
+    return (
+        difference.metric,
+        values(report.first, difference.first, difference.metric, report),
+        values(report.second, difference.second, difference.metric, report),
+        signed(difference.value),
+        interval,
+        p,
+        f"{difference.ahead:g} of {difference.pairs}",
+        seeds,
+    )
+
+
+def values(side: Side, mean: float, metric: str, report: Report) -> str:
+    """The mean; with two seeds, both values."""
+    if len(report.seeds) == 2 and not side.measured_once:
+        return ", ".join(percent(value) for value in side.values(metric, report.seeds))
+    return percent(mean)
+
+
+def needed(difference: Difference) -> str:
+    plan = difference.plan
+    if plan is None:
+        return "-"
+    if plan.seeds is not None:
+        return str(plan.seeds)
+    if abs(difference.value) >= plan.resolved:
+        return f"over {MANY_SEEDS:,}"
+    return f"none (± {percent(plan.resolved)})"
+
+
+def explained(report: Report) -> Iterator[str]:
+    """What the numbers mean, by the number of seeds."""
+    if report.problem:
+        yield f"Not tested: {report.problem}."
+    elif len(report.seeds) >= ENOUGH_SEEDS:
+        yield (
+            f"Intervals and p: over test classes and {len(report.seeds)} seeds, in pairs, of these two alone (tables "
+            f"correct for all pairs)."
+        )
+        yield "Last column: seeds that tell a true difference of this size apart with 80 % power."
+        if any(difference.plan and difference.plan.seeds is None for difference in report.differences):
+            yield "none: no number of seeds suffices, because these test classes resolve only differences of ± x."
+    elif len(report.seeds) == 2:
+        yield "Two seeds are too few for an interval: both values are shown."
+    else:
+        yield "Intervals: over test classes alone. They leave out the randomness of training, so nothing is tested."
+    yield "A ahead: pairs of a run of A and a run of B in which A is better. NMI is no mean over queries: not tested."
+    yield "Values chosen by search are taken as given."
+
+
+def gap(first: float, second: float) -> str:
+    return signed(first - second)
+
+
+def signed(fraction: float) -> str:
+    return f"{100 * fraction:+z.1f}"
