@@ -22,6 +22,7 @@ from harness.cli.app import (
     exit_on_problems,
     require,
 )
+from harness.cli.output import say
 from harness.spec import percent
 from harness.store import Store
 
@@ -48,7 +49,7 @@ def compare_(
     require(stored, problems, f"no results in {results}; make some with: harness run")
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     report = compare(*find(a, b, selected), Queries(store))
-    print(*describe(report), sep="\n")
+    say("\n".join(describe(report)))
     exit_on_problems(problems)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from harness.analysis.statistics import ENOUGH_SEEDS, SIGNIFICANT, Pairs, Sums, pairs
 from harness.figures import style
@@ -48,7 +49,7 @@ def comparable(series: Sequence[Line], sources: Sources) -> list[tuple[Line, Sum
     return [(line, sums) for line, sums, which in found if which == usual[0][0]]
 
 
-def heat_map(tested: Pairs, titles: Sequence[str]) -> "style.Figure":
+def heat_map(tested: Pairs, titles: Sequence[str]) -> Figure:
     count = len(titles)
     width = style.COLUMN if count <= NARROW else style.PAGE
     figure = style.sheet(0.9 + 0.24 * count, width)

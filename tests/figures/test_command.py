@@ -22,7 +22,7 @@ def test_the_command_draws_what_it_can_and_says_what_is_missing(small: Path, har
     assert all(file.stat().st_size > 1000 for file in folder.iterdir())
     skipped = said.err.splitlines()
     assert [line.split(":")[0] for line in skipped] == [
-        f"skipped {name}" for name in ("grid", "curves", "overfitting", "search")
+        f"skipped {name}" for name in ("grid", "curves", "overfitting", "search", "pairwise")
     ]
     assert skipped[1].endswith("harness run --dataset blobs --protocol tiny --curves --seeds 3")
 
