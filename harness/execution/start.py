@@ -25,10 +25,11 @@ class Outcome:
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
     """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
     stored.check(account, display.line)
-    account.store.prepare()
-    storage.prepare()
-    if not account.is_complete:
-        check_inputs(request, account, display)
+    if account.is_complete:
+        account.store.prepare()
+        storage.prepare()
+    else:
+        check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
         check_room(account, storage)
         prepare_images(request, account, display)
     with opened_executor(request, account, storage, display) as executor:
