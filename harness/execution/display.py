@@ -48,6 +48,9 @@ class Display:
 
         def show(progress: Progress) -> None:
             nonlocal task
+            if progress.note:
+                self.line(progress.note)
+                return
             if task is None:
                 task = self.live.add_task("images", status="")
             self.live.update(task, total=progress.steps, completed=progress.step, status=position(progress))
