@@ -135,10 +135,11 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
         if name not in known:
             raise unknown("option", name, known)
     request = Request(losses=losses, dataset=dataset, **options)
-    planned = experiment(request)
+    console = Console(stderr=True, quiet=quiet)
+    planned = experiment(request, lambda line: console.print(line, soft_wrap=True, markup=False, highlight=False))
     store = Store(Path(request.results).absolute())
     account = Account(planned, store, rerun=request.rerun)
-    display = Display(Console(stderr=True, quiet=quiet), planned.protocol)
+    display = Display(console, planned.protocol)
     outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
     stored, experiments, problems = store.everything()
     return Results(

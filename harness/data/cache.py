@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Generator, Mapping, Sequence
@@ -23,12 +24,13 @@ import numpy as np
 
 from harness.data import images
 from harness.data.stamps import is_settled, stamp
-from harness.files import PART, part_of, write_whole
+from harness.files import part_of, write_whole
 from harness.spec import UserError, finish, unknown
 from harness.storage import DamagedError, digest
 
 SCHEMA = 2
 DAMAGED = ".damaged"  # how the name of a cache that was set aside ends
+NAME = rf"-(\d+x\d+|short\d+)({re.escape(DAMAGED)})?$"  # how the names of caches end
 # what json, numpy and a look at their values raise when a file is not what it should be
 UNREADABLE = (
     OSError,
@@ -108,7 +110,7 @@ def opened(key: Key) -> Generator[Step, None, Built | None]:
     try:
         built = mapped(key, about)
     except UNREADABLE as error:
-        raise damaged(key, f"is damaged: {error!r}") from None
+        raise damaged(key, f"is damaged: {reason(error)}") from None
     if not is_verified(key, about):
         yield from verify(key, built)
         note_verified(key, about)
@@ -127,7 +129,7 @@ def read_about(key: Key) -> dict[str, Any] | None:
             raise damaged(key, "is damaged: about.json does not match its checksum")
         owner = {name: about[name] for name in dataclasses.asdict(key)}
     except UNREADABLE as error:
-        raise damaged(key, f"is damaged: about.json: {error!r}") from None
+        raise damaged(key, f"is damaged: about.json: {reason(error)}") from None
     if owner != dataclasses.asdict(key):
         raise damaged(key, f"belongs to another dataset or size: {owner}")
     return about
@@ -156,6 +158,11 @@ def checksum(about: Mapping[str, Any]) -> str:
 
 def damaged(key: Key, reason: str) -> DamagedError:
     return DamagedError(f"the image cache {key.folder}", reason)
+
+
+def reason(error: Exception) -> str:
+    """In a few words: the text of an error may quote the file."""
+    return f"{type(error).__name__}: {images.reason(error):.200}"
 
 
 def mapped(key: Key, about: Mapping[str, Any]) -> Built:
@@ -274,8 +281,13 @@ class Summary:
 
 def summaries() -> list[Summary]:
     """The caches on this node, damaged or not."""
-    folders = [folder for folder in sorted(home().glob("*-*-*")) if folder.is_dir() and folder.suffix != PART]
-    return [summary(folder) for folder in folders]
+    return [summary(folder) for folder in sorted(home().glob("*-*-*")) if is_cache(folder)]
+
+
+def is_cache(folder: Path) -> bool:
+    """Whether a folder has the name and at least one of the files of a cache. Others in this place are not ours."""
+    files = ("about.json", "index.npz", "pixels")
+    return re.search(NAME, folder.name) is not None and any((folder / file).exists() for file in files)
 
 
 def summary(folder: Path) -> Summary:

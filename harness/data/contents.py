@@ -68,7 +68,7 @@ def remembered(dataset: str, listing: "Listing") -> list[bytes | None]:
         rows = {}
     digests: list[bytes | None] = []
     for path, stamp in zip(listing.paths, listing.stamps, strict=True):
-        *noted, digest = rows.get(path, [""])
+        noted, _, digest = rows.get(path, "").rpartition(" ")
         digests.append(bytes.fromhex(digest) if stamp and noted == identity(stamp) else None)
     return digests
 
@@ -76,7 +76,7 @@ def remembered(dataset: str, listing: "Listing") -> list[bytes | None]:
 def remember(dataset: str, listing: "Listing", digests: Digests) -> None:
     """Note the digests of files whose time stamps would tell of any further change."""
     rows = {
-        path: [*identity(stamp), digest.hex()]
+        path: f"{identity(stamp)} {digest.hex()}"
         for path, stamp, digest in zip(listing.paths, listing.stamps, digests, strict=True)
         if stamp and digest != UNREADABLE and is_settled(stamp)
     }
@@ -86,16 +86,16 @@ def remember(dataset: str, listing: "Listing", digests: Digests) -> None:
         return
 
 
-def identity(stamp: Stamp) -> list[int]:
+def identity(stamp: Stamp) -> str:
     """What changes when a file does. A copy in another place is another file, and is read once."""
-    return [stamp.size, stamp.modified, stamp.changed, stamp.inode]
+    return f"{stamp.size} {stamp.modified} {stamp.changed} {stamp.inode}"
 
 
 def note(dataset: str, listing: "Listing") -> tuple[str, str]:
     """The file that the digests of a dataset in one place are noted in, and whose it is."""
     folder = os.path.realpath(listing.folder)
     name = f"contents/{dataset}-{short_hash(folder.encode(errors='surrogateescape').hex())}"
-    return name, f"contents of {dataset} in {folder!a}"
+    return name, f"stamps and digests of {dataset} in {folder!a}"  # another form has another owner
 
 
 def copies(listing: "Listing", digests: Digests) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,10 @@ def check_images(account: Account, results: list[Result], say: Callable[[str], N
 def check_metrics(account: Account, results: list[Result], say: Callable[[str], None]) -> None:
     experiment, select = account.experiment, account.experiment.protocol.select
     if any(select not in result.metrics for result in results if not result.trial.on_test):
-        raise UserError(f"{experiment.dataset.name}: trials are stored without {select}, which selects; use --rerun")
+        raise UserError(
+            f"{experiment.dataset.name}: trials are stored without {select}, which selects; "
+            "use --rerun or another --protocol"
+        )
     lacking = {k for result in results if result.trial.on_test for k in lacking_recalls(account, result)}
     if lacking:
         names = ", ".join(f"R@{k}" for k in sorted(lacking))

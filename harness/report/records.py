@@ -78,6 +78,10 @@ def origins(result: Result) -> Iterator[tuple[str, str]]:
     """What a record says of its making; what it does not say counts as unknown."""
     recorded, trial = result.provenance, result.trial
     yield "dataset", f"{trial.dataset}, version {trial.dataset_version}, fingerprint {trial.fingerprint or 'unknown'}"
+    if recorded.get("data_sha256"):
+        yield "images", f"{trial.dataset}: sha256 of all contents {recorded['data_sha256']}"
+    if recorded.get("copies"):
+        yield "copies", f"{trial.dataset}: {recorded['copies']} test images are identical to another one"
     skipped = recorded.get("bad_images_skipped")
     if skipped:
         yield "images left out", f"{trial.dataset}: {skipped} could not be read"

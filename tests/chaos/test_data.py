@@ -416,4 +416,6 @@ def test_stored_trials_without_the_metric_that_selects_are_not_chosen_from(
     protocol.write_text(protocol.read_text().replace('select = "R@1"', 'select = "R@2"'))
     said = harness(*words)
     assert said.code == 2
-    assert said.err == "harness: mine.toml: trials are stored without R@2, which selects; use --rerun\n"
+    assert said.err == (
+        "harness: mine.toml: trials are stored without R@2, which selects; use --rerun or another --protocol\n"
+    )

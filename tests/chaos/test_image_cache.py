@@ -107,7 +107,7 @@ def a_file(folder: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "about: cut": changed("about.json", lambda content: content[:50]),
     "about: empty": changed("about.json", lambda content: b""),
-    "about: not UTF-8": changed("about.json", lambda content: b"\xff\xfe{"),
+    "about: not UTF-8": changed("about.json", lambda content: b"\xff" * 100_000),
     "about: a list": changed("about.json", lambda content: b"[1, 2]"),
     "about: nested deeply": changed("about.json", lambda content: b"[" * 100_000),
     "about: a huge integer": changed("about.json", lambda content: b'{"schema": ' + b"9" * 5000 + b"}"),

@@ -16,7 +16,7 @@ from filelock import FileLock
 from harness.data import cache, cache_building, images
 from harness.data.listing import Listing
 from harness.spec import UserError
-from tests.data.factories import ASPECTS, expected, key, left_over, made, noise, picture
+from tests.data.factories import ASPECTS, expected, key, left_over, made, noise, picture, write_text
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
@@ -217,6 +217,16 @@ def test_a_cache_that_cannot_be_understood_is_listed_and_can_be_removed(things: 
     assert [summary.name for summary in cache.summaries()] == ["other-f1-16x16", "torn-f1-16x16"]
     cache.remove(["torn", "other"])
     assert cache.summaries() == []
+
+
+def test_folders_that_are_no_caches_are_neither_listed_nor_removed(things: Listing, home: Path) -> None:
+    for name in ("my-own-folder", "things-f2-16x16", "things-2020-pictures"):
+        write_text(home / name / "notes.txt", "mine")
+    write_text(home / "my-own-folder" / "pixels", "mine")
+    made(key(), things)
+    assert [summary.name for summary in cache.summaries()] == ["things-f1-16x16"]
+    assert [summary.name for summary in cache.remove(["things"])] == ["things-f1-16x16"]
+    assert len(list(home.glob("*/notes.txt"))) == 3
 
 
 def test_a_removal_that_is_cut_short_leaves_nothing_that_opens(
