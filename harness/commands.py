@@ -10,11 +10,15 @@ from harness.plan import IDLE, RAW_PIXELS
 from harness.spec import BATCH, SETTINGS, Protocol, Result, Trial
 
 
-def command(result: Result, protocol: Protocol) -> str:
-    """The `harness run` that makes this result: what differs from the protocol, and every knob."""
+def command(result: Result, protocol: Protocol, folder: str = ".") -> str:
+    """The `harness run` that makes this result: what differs from the protocol, and every knob.
+
+    The file of a user's own loss is in `folder`.
+    """
     trial = result.trial
     usual = config.usual(protocol, trial.dataset, trial.loss)
-    words = ["harness", "run", "--losses", loss_option(trial), *dataset_options(result), "--protocol", trial.protocol]
+    words = ["harness", "run", "--losses", loss_option(trial, folder), *dataset_options(result)]
+    words += ["--protocol", trial.protocol]
     if result.provenance.get("bad_images_skipped"):
         words.append("--skip-bad-images")
     if trial.weights_kind != usual["weights"] and not trial.is_pixels:
@@ -45,10 +49,10 @@ def more_like(result: Result, *options: str) -> str:
     return shlex.join([*words, *options])
 
 
-def loss_option(trial: Trial) -> str:
-    """A user's file is not stored: it has to be where the command is run."""
+def loss_option(trial: Trial, folder: str = ".") -> str:
+    """A registered loss by its name, a user's own by its file: `harness show ID --source DIR` writes it."""
     stem, _, name = trial.loss.rpartition(".")
-    return f"./{stem}.py:{name}" if stem else trial.loss
+    return f"{folder}/{stem}.py:{name}" if stem else trial.loss
 
 
 def dataset_options(result: Result) -> list[str]:

@@ -27,9 +27,9 @@ from harness.spec import (
     has_controls,
     recomposed,
     schema,
-    short_hash,
     unknown,
 )
+from losses import own
 
 if TYPE_CHECKING:
     from losses.base import Loss
@@ -200,28 +200,26 @@ def _in_short(error: Exception) -> str:
 
 
 def _own_loss(text: str) -> LossSpec:
-    """A loss from a user's own file; its version is the hash of the file, so an edited one is another trial."""
+    """A loss from a user's own file. Its version is the hash of the file and of the modules beside it that it imports:
+    an edited one is another trial."""
     path, _, wanted = text.rpartition(":")
     file = Path(path)
-    try:
-        source = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     name = f"{file.stem}.{wanted}"
     if not re.fullmatch(r"[\w.-]+", name) or len(name.encode()) > LONGEST_LOSS:
         raise UserError(
-            f"--losses {text}: its results would be named {name!r}: rename the file; a name has letters, digits, ., _ "
+            f"{text}: its results would be named {name!r}: rename the file; a name has letters, digits, ., _ "
             f"and -, at most {LONGEST_LOSS} bytes with its class"
         )
     try:
-        described = _describe(name, losses.get(name, source))
+        sources = own.collect(file)
+        described = _describe(name, losses.get(name, sources))
     except (losses.LossError, UserError) as error:
         raise UserError(f"{text}: {_in_short(error)}") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's file raises
         raise UserError(f"{text}: {first_line(error)}") from None
-    return replace(described, version=short_hash(source), source=source)
+    return replace(described, version=own.version(sources), sources=sources)
 
 
 def _describe(name: str, loss: "type[Loss]") -> LossSpec:

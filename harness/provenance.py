@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from harness.spec import Job, printable, redacted
+from losses import own
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +45,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
         **images,
+        "sources": {path: own.digest(text) for path, text in job.sources.items()},  # of a user's own loss
         "pid": os.getpid(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -134,7 +134,7 @@ def choose_losses(names: Sequence[str]) -> tuple[LossSpec, ...]:
     specs = [config.loss(name) for name in names]
     by_name = {spec.name: spec for spec in specs}
     for spec in specs:
-        if spec.source != by_name[spec.name].source:
+        if spec.sources != by_name[spec.name].sources:
             raise UserError(f"two different files give a loss named {spec.name}: rename one")
     return tuple(by_name.values())
 

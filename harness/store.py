@@ -176,7 +176,7 @@ class Store:
     def remove_parts(self) -> None:
         """Remove unfinished files that killed drivers left, and values whose record is gone. A recent file may be
         another driver's, at this moment."""
-        parts = [file for kind in (".json", VALUES) for file in self.root.glob(f"*/**/*{kind}.*{PART}")]
+        parts = [file for kind in (".json", VALUES, ".py") for file in self.root.glob(f"*/**/*{kind}.*{PART}")]
         values = [file for file in self.root.glob(f"runs/*/*/*{VALUES}") if not file.with_suffix(".json").exists()]
         for file in (*parts, *values):
             with contextlib.suppress(OSError):

@@ -5,17 +5,14 @@ Importing this package, `names` and `facts` do not import torch; `get` does.
 """
 
 import ast
-import hashlib
 import importlib
 import inspect
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -110,16 +107,16 @@ def facts(name: str) -> Facts:
     return stated
 
 
-def get(name: str, source: str = "") -> "type[Loss]":
+def get(name: str, sources: Mapping[str, str] | None = None) -> "type[Loss]":
     """The class of the loss called `name`: a registered one, or pml:CircleLoss.
 
-    With the source of a user's own file, `name` is <file>.<class> and the file is run as it is.
+    With the texts of a user's own file and of the modules it imports (losses/own.py), `name` is <file>.<class>.
     """
-    if source or name.startswith("pml:") or name in plugins():
+    if sources or name.startswith("pml:") or name in plugins():
         from losses.torch_state import kept
 
         with kept():  # importing it may change torch's settings for everybody
-            return _from_elsewhere(name, source)
+            return _from_elsewhere(name, sources)
     if name not in names():
         raise UnknownLossError(name, names())
     class_name = facts(name).class_name  # an incomplete loss fails here, not when its results are tabulated
@@ -154,9 +151,9 @@ def _definition(name: str) -> ast.ClassDef:
     return classes[0]
 
 
-def _from_elsewhere(name: str, source: str) -> "type[Loss]":
-    if source:
-        return _from_source(name, source)
+def _from_elsewhere(name: str, sources: Mapping[str, str] | None) -> "type[Loss]":
+    if sources:
+        return _own(name, tuple(sources.items()))
     if name.startswith("pml:"):
         from losses.pml import bridge
 
@@ -174,14 +171,12 @@ def _plugin(name: str) -> "type[Loss]":
 
 
 @cache
-def _from_source(name: str, source: str) -> "type[Loss]":
+def _own(name: str, files: tuple[tuple[str, str], ...]) -> "type[Loss]":
+    from losses import own
     from losses.base import Loss
 
     stem, _, class_name = name.rpartition(".")
-    # The name is unique, and the module is registered, so that its classes can be pickled and its dataclasses resolved.
-    module = ModuleType(f"_loss_{stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}")
-    sys.modules[module.__name__] = module
-    exec(compile(source, f"{stem}.py", "exec"), vars(module))
+    module = own.load(dict(files))
     defined = {
         key: value
         for key, value in vars(module).items()

@@ -16,6 +16,7 @@ LOSSES = Path(losses.__file__).parent
 # side is analysis < tables < report; the heavy side is data, backbones, evaluation < training < execution.
 LIGHT = {
     "spec",
+    "sources",
     "protocols",
     "config",
     "draws",
@@ -39,9 +40,10 @@ ALLOWED: dict[str, set[str]] = {
     "request": {"spec", "protocols", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
     "files": {"spec"},
     "store": {"spec", "files"},
+    "sources": {"spec", "files", "store", "losses"},
     "storage": {"spec", "files"},
-    "provenance": {"spec"},
-    "analysis": {"spec", "config", "plan", "provenance", "store", "losses"},
+    "provenance": {"spec", "losses"},
+    "analysis": {"spec", "config", "plan", "provenance", "store", "sources", "losses"},
     "data": {"spec", "storage", "files"},
     "backbones": {"spec", "storage"},
     "evaluation": {"spec", "storage"},
@@ -52,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
         "config",
         "plan",
         "store",
+        "sources",
         "storage",
         "provenance",
         "analysis",

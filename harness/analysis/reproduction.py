@@ -2,16 +2,26 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import losses
-from harness import config, provenance
+from harness import config, provenance, sources
 from harness.analysis import conditions
 from harness.spec import Result, Trial
+from harness.store import Store
+from losses import own
 
 
-def caveats(result: Result, members: Sequence[Result] = ()) -> list[str]:
-    """A sentence each. `members`: the stored runs of an ensemble."""
-    return [*other_trial(result.trial), *needs(result), *other_numbers(result, members)]
+def caveats(result: Result, store: Store, folder: Path) -> list[str]:
+    """A sentence each. `folder`: where the command looks for the file of a user's own loss."""
+    members = [store.get(result.trial, member) for member in result.members]
+    return [
+        *other_trial(result.trial),
+        *own_loss(result, store, folder),
+        *needs(result),
+        *other_numbers(result, [member for member in members if member]),
+    ]
 
 
 def other_trial(trial: Trial) -> Iterator[str]:
@@ -33,6 +43,20 @@ def loss_version(loss: str) -> int | str | None:
     if loss.startswith("pml:"):
         return provenance.version_of("pytorch-metric-learning") or "none"
     return None
+
+
+def own_loss(result: Result, store: Store, folder: Path) -> Iterator[str]:
+    """Whether the file of a user's own loss, with the modules it imports, is where the command looks, and unchanged."""
+    stem = result.trial.loss.rpartition(".")[0]
+    if not stem:
+        return
+    file = folder / f"{stem}.py"
+    with suppress(losses.LossError):  # it is not there, or not Python
+        if own.version(own.collect(file)) == result.trial.loss_version:
+            return
+    stored = result.sources and set(sources.get(store, result)) == set(result.sources)
+    how = f"harness show {result.id} --source DIR writes it" if stored else "it is not stored"
+    yield f"{file} is {'another version' if file.exists() else 'not here'}: {how}."
 
 
 def needs(result: Result) -> Iterator[str]:

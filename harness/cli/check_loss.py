@@ -22,7 +22,7 @@ def check_loss(
     from losses import torch_state
     from losses.contract import CHECKS, make
 
-    loss = losses.get(spec.name, spec.source)
+    loss = losses.get(spec.name, spec.sources)
     try:
         with torch_state.usual(threads=1):
             make(loss)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness import sources
 from harness.cli.app import RESULTS, STORED, ResultsOption, app, exit_on_problems
 from harness.cli.output import say
 from harness.store import Store, open_existing
@@ -23,6 +24,7 @@ def import_(
     ours.prepare()
     new = 0
     for result in theirs:
+        sources.put(ours, sources.get(source, result).values())
         try:
             new += ours.put(source.with_values(result))
         except ValueError as error:

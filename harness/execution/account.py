@@ -1,7 +1,7 @@
 """Which trials a run consists of, and which of them have to run: planned and named once, for the run, for --dry-run and
 for `harness status`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ class Account:
         self.baselines = [] if self.grid else plan.baselines(experiment)
         self.final: list[Trial] | None = None
         self.chosen: dict[str, dict[str, Any]] = {}  # loss -> the values that its search chose
-        self.sources: Mapping[str, str] = {loss.name: loss.source for loss in experiment.losses}
+        self.sources = {loss.name: loss.sources for loss in experiment.losses}
         if not self.pending(self.search):
             self.choose()
 

@@ -48,8 +48,8 @@ def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
 
 def job_of(trial: Trial, account: Account, threads: int) -> Job:
     experiment = account.experiment
-    source = account.sources.get(trial.loss, "")
-    return Job(trial, experiment.dataset, "", threads, source=source, weights_file=experiment.weights_file)
+    sources = account.sources.get(trial.loss, {})
+    return Job(trial, experiment.dataset, "", threads, sources=sources, weights_file=experiment.weights_file)
 
 
 def images_of(trial: Trial, dataset: Dataset) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """The listener that stores results, and the one that stops a run whose disk is full or read-only."""
 
-from harness import storage
+from harness import sources, storage
 from harness.execution.account import Account
 from harness.spec import Event, Failure, Progress, Result, Stopped, Trial, UserError
 
@@ -33,6 +33,7 @@ class Recorder:
         """Store a result. Files that no record refers to any more are removed: those of the record it replaces; or its
         own, if another driver has stored the trial before."""
         before = self.account.store.get(result.trial)
+        sources.put(self.store, self.account.sources.get(result.trial.loss, {}).values())
         stored = self.store.put(result, replace=self.account.replaces(result.trial))
         kept = result if stored else self.store.get(result.trial)
         unused = files_of(before) | files_of(result)

@@ -94,7 +94,7 @@ class Run:
             self.storage.uri,
             plan=plan,
             threads=self.threads,
-            source=account.sources.get(trial.loss, ""),
+            sources=account.sources.get(trial.loss, {}),
             keep_weights=trial.is_final and experiment.keep_weights != "none",
             origin={**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler},
             data_root=experiment.data_root,

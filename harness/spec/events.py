@@ -63,7 +63,7 @@ class Job:
     storage: str  # a folder or URI that every node sees: checkpoints, shared pre-training, embeddings
     threads: int = 1  # of torch; numbers depend on it
     keep_weights: bool = False  # of a final run
-    source: str = ""  # the text of a user's own loss
+    sources: Mapping[str, str] = field(default_factory=dict)  # the files of a user's own loss: LossSpec.sources
     device: str | None = None  # None: a GPU if there is one
     origin: Mapping[str, Any] = field(default_factory=dict)  # of the command: what a worker cannot know
     validate: bool = False  # evaluate after each epoch, for a scheduler that stops hopeless search trials

@@ -105,7 +105,8 @@ class LossSpec:
     knobs: Mapping[str, Field]
     space: Mapping[str, Any]  # knob -> Range | Choice
     family: Family = "pair"  # what it learns from, and so what a batch must hold
-    source: str = ""  # the text of a user's own file; empty for a registered loss
+    # of a user's own loss: the texts of its file, which is the first, and of the modules beside it that it imports
+    sources: Mapping[str, str] = field(default_factory=dict)
     added: Mapping[str, Any] = field(default_factory=dict)  # knobs newer than records: the value that means "as before"
     shipped: bool = False  # a loss of this package
     dim_below_batch: bool = False  # it refuses a batch with no more images than dimensions

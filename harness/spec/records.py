@@ -72,6 +72,12 @@ class Result:
         return stored or ("run" if self.trial.on_test else "search")
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """The checksums of the files of a user's own loss, by their paths. Older records have none."""
+        sources: Mapping[str, str] = self.provenance.get("sources", {})
+        return sources
+
+    @property
     def label(self) -> str:
         """The loss as a table names it."""
         return f"{self.title}, {self.ensemble}-ensemble" if self.is_ensemble else self.title

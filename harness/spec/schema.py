@@ -107,6 +107,7 @@ PLAIN = Kind("plain JSON", is_plain)
 ID = matching(r"[0-9a-f]{12}", "an id of 12 hexadecimal digits")
 SHA256 = matching(r"[0-9a-f]{64}", "a checksum of 64 hexadecimal digits")
 PATH = Kind("a relative path without ..", is_path)
+SOURCE = r"(\w+/)*[\w.-]+\.py"  # the path of a file of a user's own loss: relative, without ..
 METRIC = r"R@[1-9]\d{0,17}|(?!R@).{1,100}"  # the name of a metric
 
 TRIAL = Table(  # its settings are Fields, and know their types
@@ -140,6 +141,7 @@ PROVENANCE = Table(
         "weights_file": or_null(TEXT),
         "weights_sha256": or_null(TEXT),
         "bad_images_skipped": or_null(COUNT),
+        "sources": Table(others=SHA256, names=SOURCE),
         "pid": or_null(COUNT),
         "finished": or_null(TEXT),
         "purpose": or_null(TEXT),

@@ -98,7 +98,7 @@ def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | Non
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss = None
     if not trial.is_baseline:
-        kind = losses.get(trial.loss, job.source)
+        kind = losses.get(trial.loss, job.sources)
         knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"
         loss = kind(fold.train_classes, model.dim, **knobs).to(device)
     return TrialSetup(trial, device, model, images, fold), loss

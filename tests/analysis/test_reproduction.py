@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import losses
-from harness import provenance
-from harness.analysis.reproduction import caveats
+from harness import provenance, sources
+from harness.analysis import reproduction
 from harness.spec import Result
+from harness.store import Store
+from losses import own
 from tests.factories import a_result, a_trial
 
 HERE = {
@@ -24,6 +26,10 @@ HERE = {
 
 def made(trial: dict[str, Any] | None = None, **recorded: Any) -> Result:
     return replace(a_result(a_trial(**(trial or {}))), provenance={**HERE, **recorded})
+
+
+def caveats(result: Result, store: Store = Store(Path("nowhere"))) -> list[str]:  # noqa: B008
+    return reproduction.caveats(result, store, Path("nowhere"))
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +86,29 @@ def test_the_version_of_a_loss_is_read_without_running_it() -> None:
     assert all(losses.facts(name).version == losses.get(name).version for name in losses.shipped())
 
 
-def test_members_that_differ_are_said() -> None:
-    members = [made(threads=threads) for threads in (1, 2)]
-    assert caveats(made(), members) == ["Its members differ: threads = 1 (1 run), 2 (1 run)."]
+def test_members_that_differ_are_said(tmp_path: Path) -> None:
+    members = [made({"seed": seed}, threads=seed + 1) for seed in range(2)]
+    store = Store(tmp_path)
+    for member in members:
+        store.put(member)
+    joined = replace(made(), ensemble=2, members=tuple(member.id for member in members))
+    assert caveats(joined, store) == ["Its members differ: threads = 1 (1 run), 2 (1 run)."]
+
+
+def test_an_own_loss_is_looked_for_where_the_command_does(tmp_path: Path) -> None:
+    file, store = tmp_path / "mine.py", Store(tmp_path / "results")
+    file.write_text("VALUE = 1\n")
+    texts = own.collect(file)
+    hashes = {path: own.digest(text) for path, text in texts.items()}
+    result = made({"loss": "mine.Mine", "loss_version": own.version(texts)}, sources=hashes)
+
+    def said() -> list[str]:
+        return reproduction.caveats(result, store, tmp_path)
+
+    assert said() == []
+    file.write_text("VALUE = 2\n")
+    assert said() == [f"{file} is another version: it is not stored."]
+    sources.put(store, texts.values())
+    assert said() == [f"{file} is another version: harness show {result.id} --source DIR writes it."]
+    file.unlink()
+    assert said() == [f"{file} is not here: harness show {result.id} --source DIR writes it."]

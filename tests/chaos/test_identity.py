@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -293,3 +294,124 @@ def test_losses_with_the_same_title_are_told_apart(small: Path, harness: Harness
     labels = [line.split("|")[1].split("[")[0].strip() for line in table.splitlines() if line.startswith("| ")]
     assert set(labels) > {"Mine (mine.Mine)", "Mine (other.Mine)", "Triplet (third.Mine)", "Triplet"}
     assert "| Mine (mine.Mine)" in harness("tables", "--table", "search").out
+
+
+def with_helper(folder: Path, power: int) -> str:
+    """An own loss that imports a module beside it."""
+    folder.mkdir(exist_ok=True)
+    loss = own(folder, at_import="import helper", in_forward="return helper.spread(embeddings)")
+    (folder / "helper.py").write_text(f"def spread(x):\n    return (x - x.mean(0)).abs().pow({power}).mean()\n")
+    return loss
+
+
+@pytest.mark.fault(
+    "an own loss imports a module beside its file, which is edited between two runs",
+    "it works, the edited one is another trial, and the table tells them apart",
+)
+def test_an_edited_helper_is_another_trial(small: Path, harness: Harness, tmp_path: Path) -> None:
+    words = ("run", "--losses", with_helper(tmp_path / "own", 2), "--dataset", "blobs")
+    first = harness(*words)
+    assert first.code == 0, first.err
+    assert harness(*words).err == ""  # stored
+    with_helper(tmp_path / "own", 1)
+    second = harness(*words)
+    assert "[1/1] mine.Mine-" in second.err
+    assert "| Mine (loss_version = " in harness("tables").out
+    runs = {record["id"]: record["metrics"] for record in records(tmp_path) if record["trial"]["loss"] == "mine.Mine"}
+    assert len(runs) == 2
+
+
+@pytest.mark.fault(
+    "the files of an own loss are edited and lost after its result was stored, here or on another machine",
+    "`harness show ID --source DIR` writes them as they were, and the printed command gives the same number",
+)
+def test_show_writes_the_source_back_and_its_command_reproduces_the_number(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "own"
+    harness("run", "--losses", with_helper(folder, 2), "--dataset", "blobs")
+    files = {name: (folder / name).read_text() for name in ("mine.py", "helper.py")}
+    (id,) = (record["id"] for record in records(tmp_path) if record["trial"]["loss"] == "mine.Mine")
+    with_helper(folder, 1)
+    monkeypatch.chdir(folder)
+    assert f"mine.py is another version: harness show {id} --source DIR writes it." in harness("show", id).out
+
+    there = tmp_path / "there" / "results"
+    (there / "runs").mkdir(parents=True)
+    assert "imported" in harness("import", str(tmp_path / "results"), "--results", str(there)).out
+    said = harness("show", id, "--source", str(tmp_path / "written"), "--results", str(there))
+    assert said.code == 0, said.err
+    assert {file.name: file.read_text() for file in (tmp_path / "written").iterdir()} == files
+    command = said.out.split("Reproduce with:\n")[1].splitlines()[0]
+    assert "another version" not in said.out
+    again = harness(*shlex.split(command)[1:], "--results", str(tmp_path / "again" / "results"))
+    assert again.code == 0, again.err
+    assert numbers(tmp_path / "again")[id] == numbers(tmp_path)[id]
+
+    (tmp_path / "written" / "helper.py").write_text("# mine\n")
+    refused = harness("show", id, "--source", str(tmp_path / "written"))
+    assert refused.code == 2
+    assert "helper.py is another version; name another folder" in refused.err
+    (shipped,) = (record["id"] for record in records(tmp_path) if record["trial"]["backbone"] == "pixels")
+    assert "no source is stored with" in harness("show", shipped, "--source", str(tmp_path / "written")).err
+
+
+@pytest.mark.fault(
+    "results of an own loss share a stored helper; one is removed, then the other; a stored text is damaged",
+    "a text stays while a result has it, and goes with the last; a damaged one is not written, and a rerun mends it",
+)
+def test_stored_sources_go_with_the_last_result_that_has_them(small: Path, harness: Harness, tmp_path: Path) -> None:
+    words = ("run", "--losses", with_helper(tmp_path / "own", 2), "--dataset", "blobs", "--seeds", "2")
+    harness(*words)
+    stored = tmp_path / "results" / "sources"
+    assert len(list(stored.iterdir())) == 2
+    first, second = (record["id"] for record in records(tmp_path) if record["trial"]["loss"] == "mine.Mine")
+    for file in stored.iterdir():
+        file.write_text("# flipped\n")
+    said = harness("show", first, "--source", str(tmp_path / "written"))
+    assert said.code == 2
+    assert "is not stored in" in said.err
+    assert not (tmp_path / "written").exists()
+    harness(*words, "--rerun")
+    assert harness("show", first, "--source", str(tmp_path / "written")).code == 0
+    harness("rm", first)
+    assert len(list(stored.iterdir())) == 2
+    harness("rm", second)
+    assert not list(stored.iterdir())
+
+
+@pytest.mark.fault(
+    "a record whose sources have paths outside of a folder, or checksums that are none",
+    "the record is no record: named and skipped, and nothing is written",
+)
+@pytest.mark.parametrize("path", ["../mine.py", "/tmp/mine.py", "a/../../mine.py", "mine.txt", "mine.py\n"])
+def test_a_record_cannot_name_a_source_outside_of_its_folder(
+    small: Path, harness: Harness, tmp_path: Path, path: str
+) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    file = next((tmp_path / "results" / "runs").rglob("*.json"))
+    record = json.loads(file.read_text())
+    record["provenance"]["sources"] = {path: "0" * 64}
+    file.write_text(json.dumps(record))
+    said = harness("show", file.stem, "--source", str(tmp_path / "written"))
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "an own loss with a helper under Ray; its folder is gone before a worker starts",
+    "workers have the texts from the driver: the same number as in one process",
+)
+def test_under_ray_a_worker_needs_no_file_of_an_own_loss(cluster: "RayCluster", tmp_path: Path) -> None:
+    from tests.execution.ray_runs import Record, connected, experiment, jobs_of, same, serially
+
+    jobs = jobs_of(experiment(config.loss(with_helper(tmp_path / "own", 2))), tmp_path / "ray")
+    expected = serially(jobs, tmp_path / "serial")
+    shutil.rmtree(tmp_path / "own")
+    record = Record()
+    with connected(cluster, tmp_path / "ray") as running:
+        running.execute(jobs, record)
+    assert len(record.results) == 1
+    assert same(record.results, expected)

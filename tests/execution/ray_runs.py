@@ -40,9 +40,9 @@ def experiment(*losses: str | LossSpec, **changes: Any) -> Experiment:
 
 
 def jobs_of(experiment: Experiment, storage: Path) -> list[Job]:
-    sources = {loss.name: loss.source for loss in experiment.losses}
+    sources = {loss.name: loss.sources for loss in experiment.losses}
     trials = plan.final(experiment, {})
-    return [Job(trial, experiment.dataset, str(storage), source=sources[trial.loss]) for trial in trials]
+    return [Job(trial, experiment.dataset, str(storage), sources=sources[trial.loss]) for trial in trials]
 
 
 class Record:
