@@ -9,9 +9,9 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,21 +31,18 @@ os.environ.update(
 
 import ray
 from ray import tune
-from ray.exceptions import OutOfMemoryError
+from ray.exceptions import OutOfMemoryError, RayError
 from ray.tune import TuneError
 from ray.tune.schedulers import FIFOScheduler
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import harness
 import losses
+from harness.execution.ray_checks import check_address, check_ray_folder, probe, ray_folder
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_worker import Events, TrialWorker, training_events
-from harness.files import check_room, writing
 from harness.spec import BASELINE, Job, Listener, Scheduler, UserError
 from harness.storage import Storage
-
-RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class Cluster:
             if callable(terminate):
                 terminate(signal.SIGTERM, None)
             raise
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
+        except (OSError, ValueError, RuntimeError, RayError) as error:
+            reason = " ".join(str(error).split())[:300]
             if joined:
                 raise UserError(f"no Ray cluster at {self.address}: {reason}") from None
             if isinstance(error, OSError):
@@ -120,20 +117,16 @@ class Cluster:
     def execute(self, jobs: Sequence[Job], listener: Listener) -> None:
         """Run the jobs, as many at once as the resources allow.
 
-        When a node's memory runs low, Ray kills workers and Tune fails with them. Trials that have not ended are then
-        started again from their last checkpoint, as after any other death of a process.
+        A trial whose process or node died starts again from its last checkpoint. Most often Tune does this at once. But
+        it gives up a trial whose worker dies while it is being reset, and fails as a whole where Ray kills workers
+        because the memory of a node runs low. What has not ended then goes into another run of Tune.
         """
-        for _ in range(self.max_failures + 1):
-            jobs = self.run(jobs, listener)
-            if not jobs:
-                return
-        raise UserError(
-            f"a node ran low on memory {self.max_failures + 1} times (--max-failures): let fewer trials run at once, "
-            "with a larger --cpus-per-trial; finished trials are stored"
-        )
+        deaths: Counter[str] = Counter()
+        while jobs:
+            jobs = self.run(jobs, listener, deaths)
 
-    def run(self, jobs: Sequence[Job], listener: Listener) -> list[Job]:
-        """One run of Tune. Returns the jobs that have not ended if it failed because a node ran low on memory."""
+    def run(self, jobs: Sequence[Job], listener: Listener, deaths: Counter[str]) -> list[Job]:
+        """One run of Tune. Returns the jobs that have not ended and may start again."""
         resources = self.resources()
         storage = Storage(jobs[0].storage)
         # A subclass carries what its trials need: Tune's own wrappers would hide its name in the dashboard. Tune
@@ -148,7 +141,8 @@ class Cluster:
         }
         worker = type("TrialWorker", (TrialWorker,), needs)
         folder = f"tune/{uuid.uuid4().hex[:8]}"
-        callback = TuneListener(by_name, listener)
+        callback = TuneListener(by_name, listener, deaths, self.max_failures)
+        before = deaths.total()
         tuner = tune.Tuner(
             worker,
             param_space={"trial": tune.grid_search(list(by_name))},
@@ -161,7 +155,9 @@ class Cluster:
             run_config=tune.RunConfig(
                 name=folder.split("/")[1],
                 storage_path=storage.path("tune") if storage.local else f"{storage.uri}/tune",
-                failure_config=tune.FailureConfig(max_failures=self.max_failures),
+                failure_config=tune.FailureConfig(
+                    max_failures=min(self.max_failures - deaths[job.trial.id] for job in jobs)
+                ),
                 callbacks=[callback],
                 verbose=0,
             ),
@@ -175,62 +171,10 @@ class Cluster:
         except RuntimeError as error:
             if not isinstance(error.__cause__, OutOfMemoryError):
                 raise
-            return [job for job in jobs if job.trial.id not in callback.ended]
+            callback.on_low_memory(str(error.__cause__))
         finally:
             storage.remove_folder(folder)
-        return []
-
-
-def ray_folder() -> Path:
-    """Where a Ray of our own keeps its logs and sockets: the folder ray/ in this one."""
-    return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp")
-
-
-def check_ray_folder() -> None:
-    """A UserError if Ray could not write its files: it would fail after a minute, with many lines."""
-    folder = ray_folder()
-    with writing(f"Ray's files to {folder} (set RAY_TMPDIR to a folder with room)"):
-        # Ray makes its own folder, with permissions for every user of the machine
-        check_room(folder / "ray" if (folder / "ray").is_dir() else folder, RAY_ROOM)
-
-
-def check_address(address: str) -> None:
-    """A UserError if nothing listens at an address: Ray would wait for minutes."""
-    if address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=5):
-            return
-    except (OSError, ValueError) as error:
-        raise UserError(f"no Ray cluster at {address}: {error}; must be auto or HOST:PORT") from None
-
-
-def probe(storage: Storage) -> None:
-    """A UserError if a node does not see the storage: the driver writes a file, and a task on each node reads it."""
-    name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
-    with writing(f"to --storage {storage.title}"):
-        storage.write(name, word.encode())
-
-    @ray.remote(num_cpus=0)
-    def look(uri: str) -> bool:
-        with contextlib.suppress(Exception):  # every file system raises its own kind
-            return Storage(uri).read(name) == word.encode()
-        return False
-
-    try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        answers = {
-            node["NodeManagerAddress"]: look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(storage.uri)
-            for node in nodes
-        }
-        blind = [address for address, answer in answers.items() if not ray.get(answer)]
-    finally:
-        storage.remove(name)
-    if blind:
-        raise UserError(
-            f"--storage {storage.title} is not seen by {', '.join(blind)}: "
-            "name a folder that every node mounts, or a URI"
-        )
+        left = [job for job in jobs if job.trial.id not in callback.ended]
+        if left and deaths.total() == before:
+            raise RuntimeError(f"Ray Tune gave up {left[0].trial.name} without a reason")
+        return left

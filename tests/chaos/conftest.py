@@ -80,7 +80,7 @@ class Fault:
 
     tried: str
     promised: str
-    ends: list[str] = field(default_factory=list)  # pass, FAIL, or skipped: and why
+    ends: list[str] = field(default_factory=list)  # pass (and what was measured), FAIL, or skipped (and why)
 
     @property
     def end(self) -> str:
@@ -110,7 +110,8 @@ class FaultTable:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             fault.ends.append(f"skipped: {reason.removeprefix('Skipped: ')}")
         else:
-            fault.ends.append("pass" if report.passed else "FAIL")
+            measured = "".join(f": {text}" for name, text in report.user_properties if name == "happened")
+            fault.ends.append(f"pass{measured}" if report.passed else "FAIL")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_sep("=", "faults: what was tried, what is promised, what happened")

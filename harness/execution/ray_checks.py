@@ -1,0 +1,148 @@
+"""Before anything runs: can Ray start here, who answers at an address, does every node see the storage."""
+
+import contextlib
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+
+import grpc
+import ray
+from ray._private import services
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from harness.files import check_room, writing
+from harness.spec import UserError
+from harness.storage import Storage
+
+RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
+ANSWER = 5  # seconds within which a Ray cluster must answer
+LOOK = 60  # seconds within which a node must have looked into the storage: it starts a process for that
+DEATH = 30  # seconds after which Ray has noticed that a node died
+
+
+def ray_folder() -> Path:
+    """Where a Ray of our own keeps its logs and sockets: the folder ray/ in this one."""
+    return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp")
+
+
+def check_ray_folder() -> None:
+    """A UserError if Ray could not write its files: it would fail after a minute, with many lines."""
+    folder = ray_folder()
+    with writing(f"Ray's files to {folder} (set RAY_TMPDIR to a folder with room)"):
+        # Ray makes its own folder, with permissions for every user of the machine
+        check_room(folder / "ray" if (folder / "ray").is_dir() else folder, RAY_ROOM)
+
+
+def check_address(address: str) -> None:
+    """A UserError unless a Ray cluster answers there that takes our token: Ray itself would try for minutes."""
+    resolved = latest_cluster() if address == "auto" else address
+    host, _, port = resolved.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise UserError(f"--address {address}: must be auto or HOST:PORT, e.g. head:6379")
+    place = address if resolved == address else f"{address} ({resolved}, of the last `ray start` here)"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at {place}: {error}") from None
+    if os.environ.get("RAY_USE_TLS") == "1":
+        return  # a question in plain text would not be answered
+    answer = ask(resolved)
+    if answer is grpc.StatusCode.UNAUTHENTICATED:
+        check_token(place, resolved, found=address == "auto")
+    elif answer is not grpc.StatusCode.OK:
+        raise UserError(f"no Ray cluster at {place}: something other than Ray answers there, or nothing in {ANSWER} s")
+
+
+def latest_cluster() -> str:
+    """The address that `auto` stands for: of a Ray that runs on this machine, else of the last `ray start` here."""
+    try:
+        return str(services.get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        raise UserError("no Ray cluster at auto: none was started on this machine; name its HOST:PORT") from None
+
+
+def ask(address: str, token: str = "") -> grpc.StatusCode:
+    """How a Ray cluster answers a question that each of its versions knows."""
+    with grpc.insecure_channel(address) as channel:
+        question = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+        try:
+            question(b"", timeout=ANSWER, metadata=[("authorization", f"Bearer {token}")] if token else [])
+        except grpc.RpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+
+def check_token(place: str, address: str, *, found: bool) -> None:
+    """A UserError unless we have the token of a cluster that asks for one. Ray looks for it in the same places. Its
+    mode may be left out only where Ray `found` the cluster itself."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    token = os.environ.get("RAY_AUTH_TOKEN") or ""
+    with contextlib.suppress(OSError):
+        token = token or file.read_text().strip()
+    mode = os.environ.get("RAY_AUTH_MODE") or ("token" if found else "")
+    if mode != "token":
+        raise UserError(f"the Ray cluster at {place} asks for a token: set RAY_AUTH_MODE=token")
+    if not token:
+        raise UserError(f"the Ray cluster at {place} asks for a token: copy ~/.ray/auth_token from its head to {file}")
+    if ask(address, token) is not grpc.StatusCode.OK:
+        where = "RAY_AUTH_TOKEN" if os.environ.get("RAY_AUTH_TOKEN") else file
+        raise UserError(
+            f"the Ray cluster at {place} refuses the token of {where}: copy ~/.ray/auth_token from its head"
+        )
+
+
+def probe(storage: Storage) -> None:
+    """A UserError if a node does not see the storage: the driver writes a file, and a task on each node reads it."""
+    name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
+    with writing(f"to --storage {storage.title}"):
+        storage.write(name, word.encode())
+
+    @ray.remote(num_cpus=0)
+    def look(uri: str) -> bool:
+        with contextlib.suppress(Exception):  # every file system raises its own kind
+            return Storage(uri).read(name) == word.encode()
+        return False
+
+    nodes = alive_nodes()
+    try:
+        answers = {
+            id: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(id, soft=False)).remote(storage.uri)
+            for id in nodes
+        }
+        sees = {id: result(answer) for id, answer in answers.items()}
+    finally:
+        storage.remove(name)
+    blind = [nodes[id] for id, seen in sees.items() if seen is False]
+    if blind:
+        raise UserError(
+            f"--storage {storage.title} is not seen by {', '.join(blind)}: "
+            "name a folder that every node mounts, or a URI"
+        )
+    silent = [nodes[id] for id, seen in sees.items() if seen is None and not dies(id)]
+    if silent:
+        raise UserError(f"no answer from {', '.join(silent)}, which Ray counts as alive; stop Ray there, or restart it")
+
+
+def alive_nodes() -> dict[str, str]:
+    """The addresses of the nodes, by their ids."""
+    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+
+
+def result(answer: ray.ObjectRef) -> bool | None:
+    """What a task returned; None if it could not run, or did not in time."""
+    with contextlib.suppress(RayError):
+        return bool(ray.get(answer, timeout=LOOK))
+    return None
+
+
+def dies(id: str) -> bool:
+    """Whether a node that did not answer turns out to be dead: Ray lists it as alive for some seconds more."""
+    deadline = time.monotonic() + DEATH
+    while id in alive_nodes():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
