@@ -1,9 +1,11 @@
-"""Writes the reference pages: one per loss, protocol, dataset and command, the settings, and the Python interface.
+"""Writes the reference pages: one per loss, protocol, dataset and command, the settings, the faults that are tried, and
+the Python interface.
 
 Everything comes from the code itself: the registry of losses, the TOML files, the command-line application and the
 signatures of `harness`. `make docs` calls `write` through conf.py; the pages are never committed.
 """
 
+import ast
 import inspect
 import re
 import shutil
@@ -40,6 +42,7 @@ def pages() -> Pages:
         **dataset_pages(),
         **command_pages(),
         "settings": settings_page(),
+        "faults": faults_page(),
         "python": python_page(),
         **copied_pages(),
     }
@@ -272,6 +275,27 @@ def help_entry(record: tuple[str, str]) -> str:
     facts = [fact.partition(": ") for fact in bracket.removesuffix("]").split("; ") if fact]
     words = ", ".join(f"{name} {code(value)}".strip() for name, _, value in facts)
     return f"{code(form)}{f' ({words})' if words else ''}\n: {escape(meaning) or '-'}"
+
+
+# --- faults ---
+
+
+def faults() -> list[tuple[str, str, str]]:
+    """What each test of the reliability suite tries and promises, as its marker says, and where it is."""
+    found = []
+    for file in sorted((ROOT / "tests" / "chaos").glob("test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for mark in getattr(node, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.fault":
+                    tried, promised = (str(ast.literal_eval(text)) for text in mark.args)
+                    found.append((tried, promised, f"{file.name}::{node.name}"))
+    return found
+
+
+def faults_page() -> str:
+    sentence = "What `make chaos` tries, and what is promised. Each row is a test in `tests/chaos`."
+    rows = [[escape(tried), escape(promised), code(test)] for tried, promised, test in faults()]
+    return page(["# Faults", sentence, table(["tried", "promised", "test"], rows)])
 
 
 # --- the Python interface ---

@@ -86,3 +86,10 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.1)
+
+
+def processes(session: int) -> dict[int, str]:
+    """The processes of a session and their command lines."""
+    words = ["ps", "-o", "pid=,args=", "-s", str(session)]
+    lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+    return {int(line.split()[0]): line.partition(" ")[2] for line in map(str.strip, lines)}

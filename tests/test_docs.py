@@ -176,3 +176,19 @@ def test_every_arrow_between_the_packages_is_an_import() -> None:
     imports = {(unit(file), ours(name)) for file in files(PACKAGE) for name in imported(file)}
     arrows = {*draw.IMPORTS, *draw.IMPORTED_WHEN_CALLED}
     assert arrows <= imports
+
+
+def test_every_fault_of_the_reliability_suite_is_on_its_page(generate: ModuleType) -> None:
+    """The marker of each has two texts; without a marker `make chaos` leaves a test out."""
+    faults = generate.faults()
+    assert len(faults) > 50
+    assert all(tried.strip() and promised.strip() for tried, promised, _ in faults)
+    page = generate.pages()["faults"]
+    assert [test for _, _, test in faults if f"`{test}`" not in page] == []
+
+
+def test_every_test_that_the_reliability_page_names_exists() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) > 20
+    assert [test for file, test in named if f"def {test}(" not in (ROOT / file).read_text()] == []

@@ -1,10 +1,13 @@
 """Workers, nodes and memory of a Ray cluster fail: each trial ends once, and no failure stops the others."""
 
 import itertools
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from harness.storage import Storage
 from tests.chaos.conftest import SlowRun
 from tests.execution.ray_runs import Record, connected, experiment, jobs_of
 from tests.factories import a_result
-from tests.processes import bits, finish, records
+from tests.processes import bits, environment, finish, records
 
 ALONE = {"gpus_per_trial": 2.0}  # of the two GPUs of the cluster: one trial at a time, on a worker that is reused
 
@@ -172,3 +175,24 @@ def test_a_real_hog_does_not_stop_the_run(
     assert len(records(tmp_path / "results")) == 3  # two baselines and the other loss
     if cpus == "1":  # two threads give other bits
         assert bits(tmp_path / "results").items() <= undisturbed.items()
+
+
+@pytest.mark.chaos_long
+@pytest.mark.fault(
+    "1,000 trials that do nothing, a worker killed every 3 s",
+    "each is stored once and none fails; the rate and the driver's memory stay near those of an undisturbed run",
+)
+def test_a_thousand_trials_survive_a_killer(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    measured = {}
+    for name, seconds in (("undisturbed", "0"), ("disturbed", "3")):
+        words = [sys.executable, "-m", "tests.chaos.idle_trials", str(tmp_path / name), "1000", seconds]
+        (tmp_path / name).mkdir()
+        done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=550)
+        assert done.returncode == 0, done.stderr
+        measured[name] = json.loads(done.stdout.splitlines()[-1])
+        assert measured[name]["failures"] == 0
+        assert measured[name]["ended"] == 1000
+        assert len(records(tmp_path / name / "results")) == 1000
+    assert measured["disturbed"]["kills"] >= 3
+    texts = [f"{one['rate']:.0f} trials/s, driver + {one['megabytes']:.0f} MB" for one in measured.values()]
+    record_property("happened", f"undisturbed {texts[0]}; with {measured['disturbed']['kills']} kills {texts[1]}")

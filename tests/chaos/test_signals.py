@@ -13,7 +13,18 @@ import pytest
 from harness.cli import signals
 from tests.chaos.conftest import SlowRun
 from tests.conftest import heed_ctrl_c
-from tests.processes import HARNESS, bits, command, finish, leftovers, start, start_until, until, workers_alive
+from tests.processes import (
+    HARNESS,
+    bits,
+    command,
+    finish,
+    leftovers,
+    processes,
+    start,
+    start_until,
+    until,
+    workers_alive,
+)
 
 LINE = "harness: interrupted; finished trials are stored; rerun the same command to continue\n"
 
@@ -183,11 +194,52 @@ def test_sigterm_at_any_moment_of_a_run_on_ray(
 
 
 @pytest.mark.chaos_long
+@pytest.mark.fault(
+    "Ctrl-C on a Ray of our own: at the dashboard's line, twice while training, to the whole process group; SIGHUP",
+    "ends within seconds, 130 without a traceback (SIGHUP: by the signal); workers stop; resumes, same to the bit",
+)
+@pytest.mark.parametrize(
+    ("sign", "send"),
+    [
+        ("Ray dashboard", lambda pid: os.kill(pid, signal.SIGINT)),
+        (" epoch 2/4", lambda pid: [os.kill(pid, signal.SIGINT), time.sleep(0.2), os.kill(pid, signal.SIGINT)]),
+        (" epoch 2/4", lambda pid: os.killpg(pid, signal.SIGINT)),
+        (" epoch 2/4", lambda pid: os.kill(pid, signal.SIGHUP)),
+    ],
+    ids=["dashboard", "twice", "group", "SIGHUP"],
+)
+def test_ctrl_c_at_any_moment_of_a_run_on_ray(
+    slow_run: SlowRun,
+    undisturbed: dict[str, object],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    sign: str,
+    send: Callable[[int], object],
+) -> None:
+    words = slow_run.command(tmp_path)
+    running, seen = start_until(words, sign, start_new_session=True)
+    send(running.pid)
+    code, err = end(running)
+    if "SIGHUP" in request.node.name:
+        assert code == -signal.SIGHUP
+    else:
+        assert code == 130
+        assert err.endswith(LINE)
+    assert "Traceback" not in seen + err
+    until(lambda: not workers_alive(tmp_path))
+    again = finish(slow_run.command(tmp_path, "--executor", "local", nap=0))
+    assert again.returncode == 0, again.stderr
+    assert (" epoch 1/4" in again.stderr) == ("epoch" not in sign)
+    assert not leftovers(tmp_path)
+    assert bits(tmp_path).items() <= undisturbed.items()
+
+
+@pytest.mark.chaos_long
 @pytest.mark.fault("SIGTERM while Ray starts, at 8 moments", "one line, 143; no process stays")
 @pytest.mark.parametrize("seconds", [0, 1, 2, 3, 4, 5, 6, 8])
 def test_sigterm_while_ray_starts(slow_run: SlowRun, tmp_path: Path, seconds: float) -> None:
     running = start(slow_run.command(tmp_path), start_new_session=True)
-    until(lambda: "gcs_server" in session(running.pid))
+    until(lambda: "gcs_server" in str(processes(running.pid)))
     time.sleep(seconds)
     running.send_signal(signal.SIGTERM)
     code, err = end(running)
@@ -195,12 +247,7 @@ def test_sigterm_while_ray_starts(slow_run: SlowRun, tmp_path: Path, seconds: fl
     assert err.endswith(LINE)
     assert "Traceback" not in err
     assert "***" not in err
-    until(lambda: session(running.pid) == "")
-
-
-def session(pid: int) -> str:
-    """The processes of a session, by name."""
-    return subprocess.run(["ps", "-o", "args=", "-s", str(pid)], capture_output=True, text=True).stdout
+    until(lambda: not processes(running.pid))
 
 
 def test_docker_stop_leaves_the_time_that_an_end_in_order_has() -> None:
