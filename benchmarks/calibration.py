@@ -3,6 +3,7 @@
     python benchmarks/calibration.py                       # every cell, 1,000 replicates: about two hours on one core
     python benchmarks/calibration.py --shapes cub,emoji    # without Stanford Online Products: ten minutes
     python benchmarks/calibration.py --unequal             # losses whose seeds scatter unequally
+    python benchmarks/calibration.py --runs results --loss triplet   # real runs: one loss against itself
 
 A replicate is one simulated table. Query hits of class c, loss l and seed s are drawn with probability sigmoid(eta),
 
@@ -13,21 +14,27 @@ share of a difference's variance that comes from the seeds: 0, half of it, or 90
 or three percentage points better. The tests are those of harness/analysis/statistics.py. Beside them stand the same
 without the floor under the seed part of a pair, and what papers do: Welch's test of seed means against the best loss,
 without correction. `coverage` is that of the 95 % interval of one loss's mean.
+
+With --runs, the stored seeds of one loss are split into two halves in every way, as if they were two losses.
 """
 
 import argparse
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import ttest_ind
 
 from harness.analysis import statistics
+from harness.analysis.queries import Queries
 from harness.analysis.statistics import SIGNIFICANT, Sums
+from harness.store import Store
 
 SEEDS = (3, 5, 10)
 LOSSES = (4, 20)
@@ -180,10 +187,12 @@ def own_p(rows: Sequence[Sums]) -> np.ndarray:
 def welch_p(rows: Sequence[Sums], place: int) -> np.ndarray:
     """Of this loss against every other, by their seed means alone."""
     means = np.array([row.totals.sum(axis=1) / row.sizes.sum() for row in rows])
-    return ttest_ind(np.delete(means, place, axis=0), means[place : place + 1], axis=1, equal_var=False).pvalue
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # seeds may agree to the last query: p is 0 or not a number
+        return ttest_ind(np.delete(means, place, axis=0), means[place : place + 1], axis=1, equal_var=False).pvalue
 
 
-def table(shapes: Sequence[str], replicates: int, *, unequal: bool) -> Iterator[str]:
+def table(shapes: Sequence[str], losses: Sequence[int], replicates: int, *, unequal: bool) -> Iterator[str]:
     """In percent; the power by our test and, behind the stroke, by Welch's."""
     yield (
         "| test set | seeds | seed share | losses | family-wise error | without the floor | Welch's "
@@ -191,24 +200,56 @@ def table(shapes: Sequence[str], replicates: int, *, unequal: bool) -> Iterator[
     )
     yield "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for name, seeds, share in product(shapes, SEEDS, SHARES):
-        for losses, cell in outcomes(SHAPES[name], seeds, share, replicates, unequal=unequal).items():
+        for count, cell in outcomes(SHAPES[name], seeds, share, replicates, losses, unequal=unequal).items():
             errors = [f"{100 * error:.1f}" for error in (cell.error, cell.without_floor, cell.welch)]
             powers = [
                 f"{100 * ours:.0f} / {100 * welch:.0f}"
                 for ours, welch in zip(cell.power, cell.welch_power, strict=True)
             ]
-            cells = (name, seeds, f"{100 * share:.0f} %", losses, *errors, *powers, f"{100 * cell.coverage:.1f}")
+            cells = (name, seeds, f"{100 * share:.0f} %", count, *errors, *powers, f"{100 * cell.coverage:.1f}")
             yield f"| {' | '.join(map(str, cells))} |"
+
+
+def split_in_two(sums: Sums) -> Iterator[Sums]:
+    """Every way to make two losses of the seeds of one: a half, and the other half."""
+    places = range(len(sums.seeds))
+    for half in combinations(places, len(places) // 2):
+        if 0 in half:  # each split once
+            rest = [place for place in places if place not in half]
+            for some in (half, rest[: len(half)]):
+                yield Sums(sums.totals[list(some)], sums.sizes, tuple(range(len(some))))
+
+
+def one_loss_against_itself(folder: Path, loss: str, metrics: Sequence[str] = ("R@1", "MAP@R")) -> Iterator[str]:
+    store = Store(folder)
+    runs = [result for result in store.results()[0] if result.is_final and result.trial.loss == loss]
+    for metric in metrics:
+        halves = list(split_in_two(Queries(store).sums(runs, metric)))
+        ours, welch = [], []
+        for one, other in zip(halves[::2], halves[1::2], strict=True):
+            ours.append(statistics.difference(one, other).p <= SIGNIFICANT)
+            welch.append(bool(welch_p([one, other], 0)[0] <= SIGNIFICANT))
+        yield (
+            f"{metric}: {len(runs)} seeds of {loss}, {len(ours)} splits: called different in {sum(ours)} "
+            f"({100 * np.mean(ours):.1f} %); by Welch's test in {sum(welch)} ({100 * np.mean(welch):.1f} %)"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="Test sets to simulate.")
+    parser.add_argument("--losses", default=",".join(map(str, LOSSES)), help="Losses per table.")
     parser.add_argument("--replicates", type=int, default=1000, help="Simulated tables per cell.")
     parser.add_argument("--unequal", action="store_true", help="Let the seeds of some losses scatter more than others.")
+    parser.add_argument("--runs", type=Path, help="A results folder: test the seeds of --loss against each other.")
+    parser.add_argument("--loss", default="triplet")
     options = parser.parse_args()
+    if options.runs:
+        print(*one_loss_against_itself(options.runs, options.loss), sep="\n")
+        return
     begun = time.perf_counter()
-    for line in table(options.shapes.split(","), options.replicates, unequal=options.unequal):
+    losses = [int(count) for count in options.losses.split(",")]
+    for line in table(options.shapes.split(","), losses, options.replicates, unequal=options.unequal):
         print(line, flush=True)
     print(f"\n{options.replicates} replicates per row, {time.perf_counter() - begun:.0f} s.")
 

@@ -6,6 +6,7 @@ from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from harness.analysis.queries import Queries
 from harness.spec import ExperimentRecord, Failure, Purpose, Result, UserError, unknown
 from harness.tables.layout import Format, Kind, Options, Published
 
@@ -24,6 +25,7 @@ class Results:
     problems: tuple[str, ...] = ()  # files of the store that are not results, and why
     searched: tuple[Result, ...] = field(default=(), repr=False)  # runs on validation classes, for captions
     experiments: tuple[ExperimentRecord, ...] = field(default=(), repr=False)  # what was requested, for captions too
+    queries: Queries | None = field(default=None, repr=False, compare=False)  # the values of each query, for tests
 
     def __len__(self) -> int:
         return len(self.results)
@@ -82,7 +84,7 @@ class Results:
             return csv(on_test(select(self.results)), metrics, published=published != "none")
         kinds = tuple(KINDS) if kind == "all" else (kind,)
         options = Options(published, tuple(metrics))
-        texts = render(build_all(self._with_searches(), kinds, options, self.experiments), format)
+        texts = render(build_all(self._with_searches(), kinds, options, self.experiments, self.queries), format)
         return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
 
     def _with_searches(self) -> list[Result]:
@@ -101,12 +103,14 @@ def load(folder: str | Path = "results") -> Results:
     """The results that are stored in a folder."""
     from harness.store import open_existing
 
-    results, experiments, problems = open_existing(Path(folder)).everything()
+    store = open_existing(Path(folder))
+    results, experiments, problems = store.everything()
     return Results(
         tuple(results),
         problems=tuple(problems),
         searched=_on_validation(results),
         experiments=tuple(experiments),
+        queries=Queries(store),
     )
 
 
@@ -148,6 +152,7 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
         tuple(problems),
         _on_validation(stored),
         tuple(experiments),
+        Queries(store),
     )
 
 

@@ -194,9 +194,9 @@ def undecided(metric: str, first: Side, second: Side, seeds: Sequence[int]) -> D
 def decided(plain: Difference, first: Side, second: Side, seeds: Sequence[int], queries: Queries) -> Difference:
     """With the interval that the number of seeds allows: over classes and seeds from three on, over classes alone where
     at most one is shared, none with two. A ValueError says why there is none."""
-    if queries.which(first.runs) != queries.which(second.runs):
-        raise ValueError("they answered different queries")
     one, other = (queries.sums(side.runs, plain.metric) for side in (first, second))
+    if one.queries != other.queries:
+        raise ValueError("they answered different queries")
     if len(seeds) >= ENOUGH_SEEDS:
         estimate = difference(one.at(seeds), other)
         return replace(plain, estimate=estimate, plan=seeds_needed(estimate))
@@ -207,7 +207,7 @@ def decided(plain: Difference, first: Side, second: Side, seeds: Sequence[int], 
 
 def averaged(sums: Sums) -> Sums:
     """The mean over seeds, as if it were one run."""
-    return Sums(sums.totals.mean(axis=0, keepdims=True), sums.sizes, (0,))
+    return replace(sums, totals=sums.totals.mean(axis=0, keepdims=True), seeds=(0,))
 
 
 def most_different(

@@ -69,8 +69,12 @@ class Queries:
         if len(parts[0].sizes) < 2:
             raise ValueError("all its queries are of one class")
         seeds = tuple(sorted(run.trial.seed for run in runs))
-        return Sums(np.stack([part.totals[metric] for part in parts]), parts[0].sizes, seeds)
+        return Sums(np.stack([part.totals[metric] for part in parts]), parts[0].sizes, seeds, parts[0].queries)
 
-    def which(self, runs: Sequence[Result]) -> str:
-        """Which queries a configuration answered."""
-        return self.of(runs[0]).queries
+    def problem(self, runs: Sequence[Result]) -> str:
+        """Why the runs of a configuration cannot be tested; empty if they can."""
+        try:
+            self.sums(runs, "R@1")
+        except ValueError as error:
+            return str(error)
+        return ""

@@ -7,9 +7,9 @@ both, so they are compared in pairs. docs/statistics.md explains the method, ben
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from statistics import fmean, stdev, variance
+from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Sums:
     totals: "np.ndarray"  # (S, C) one row per seed
     sizes: "np.ndarray"  # (C,) queries per class
     seeds: tuple[int, ...]  # (S,)
+    queries: str = ""  # which ones: losses that answered different queries cannot be paired
 
     @property
     def value(self) -> float:
@@ -46,9 +47,12 @@ class Sums:
     def at(self, seeds: Sequence[int]) -> "Sums":
         """With these seeds only. What was measured once, because it has no random part, is the same for every seed."""
         if len(self.seeds) == 1:
-            return Sums(self.totals.repeat(len(seeds), axis=0), self.sizes, tuple(seeds))
-        rows = [self.seeds.index(seed) for seed in seeds]
-        return Sums(self.totals[rows], self.sizes, tuple(seeds))
+            return replace(self, totals=self.totals.repeat(len(seeds), axis=0), seeds=tuple(seeds))
+        return replace(self, totals=self.totals[[self.seeds.index(seed) for seed in seeds]], seeds=tuple(seeds))
+
+    def shared(self, other: "Sums") -> tuple[int, ...]:
+        """The seeds that both have, if both answered the same queries."""
+        return tuple(sorted(set(self.seeds) & set(other.seeds))) if self.queries == other.queries else ()
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,13 @@ def pairs(rows: Sequence[Sums]) -> Pairs:
 
     shape = len(rows), len(rows)
     differences, p, adjusted = (np.full(shape, np.nan) for _ in range(3))
-    shared = {(i, j): _shared(rows[i], rows[j]) for i, j in combinations(range(len(rows)), 2)}
+    shared = {(i, j): rows[i].shared(rows[j]) for i, j in combinations(range(len(rows)), 2)}
     for seeds in set(shared.values()):
         if len(seeds) < ENOUGH_SEEDS:
             continue
-        members = [place for place, row in enumerate(rows) if set(seeds) <= set(row.seeds)]
-        where = {place: number for number, place in enumerate(members)}
         tested = [pair for pair, common in shared.items() if common == seeds]
+        members = sorted({place for pair in tested for place in pair})
+        where = {place: number for number, place in enumerate(members)}
         i, j = np.array(tested).T
         a, b = (np.array([where[place] for place in side]) for side in (i, j))
         chosen = [rows[place].at(seeds) for place in members]
@@ -221,10 +225,6 @@ def power(difference: float, parts: Parts) -> float:
     return 1 - float(nctdtr(freedom, abs(difference) / error, quantile(1 - SIGNIFICANT / 2, freedom)))
 
 
-def _shared(first: Sums, second: Sums) -> tuple[int, ...]:
-    return tuple(sorted(set(first.seeds) & set(second.seeds)))
-
-
 def _parts(z: "np.ndarray") -> Parts:
     """The mean squares of residuals (S, C). A single seed leaves the classes alone."""
     S, C = z.shape
@@ -263,33 +263,10 @@ def mean_products(z: "np.ndarray") -> tuple["np.ndarray", "np.ndarray", "np.ndar
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % interval of the mean, by Student's t; None for a single value."""
-    if len(values) < 2:
+    """Half the width of the 95 % interval of a mean over seeds, by Student's t; None with fewer than three."""
+    if len(values) < ENOUGH_SEEDS:
         return None
-    from scipy.special import stdtrit  # scipy.stats takes a second to import
-
-    return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
-
-
-def not_significantly_different(first: Sequence[float], second: Sequence[float]) -> bool:
-    """By Welch's t-test at 95 %, which needs two values of each: with fewer nothing is claimed.
-
-    t = (m_1 - m_2) / sqrt(e_1 + e_2) with e_i = s_i^2 / n_i, and
-    (e_1 + e_2)^2 / (e_1^2 / (n_1 - 1) + e_2^2 / (n_2 - 1)) degrees of freedom.
-    """
-    if min(len(first), len(second)) < 2:
-        return False
-    difference = abs(fmean(first) - fmean(second))
-    errors = [variance(values) / len(values) for values in (first, second)]
-    if sum(errors) == 0:  # no spread at all: different means differ
-        return difference == 0
-    from scipy.special import stdtr
-
-    freedom = sum(errors) ** 2 / sum(
-        e**2 / (len(values) - 1) for e, values in zip(errors, (first, second), strict=True)
-    )
-    p = 2 * float(stdtr(freedom, -difference / math.sqrt(sum(errors))))
-    return p > SIGNIFICANT
+    return quantile(1 - SIGNIFICANT / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def expected_best(scores: Sequence[float]) -> list[tuple[int, float, float]]:

@@ -50,10 +50,11 @@ def report(
     stored, experiments, problems = store.everything()
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     require(selected, problems, f"no results in {results}; make some with: harness run")
+    queries = Queries(store)
     with CacheBar() as cache_bar:
-        sources = Sources(storage_of(storage, store), Queries(store), data_root, report=cache_bar.update)
+        sources = Sources(storage_of(storage, store), queries, data_root, report=cache_bar.update)
         pictures, missing = draw_all(selected, sources, experiments)
-    text = page(selected, pictures, missing, experiments)
+    text = page(selected, pictures, missing, experiments, queries)
     file = out or results / "report.html"
     with writing(file):
         write_whole(file, printable(text).encode())

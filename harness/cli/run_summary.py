@@ -72,13 +72,16 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
 
 
 def print_tables(account: "Account", results: list[Result]) -> None:
+    from harness.analysis.queries import Queries
     from harness.tables.build import build_all
     from harness.tables.render.formats import render
 
     stored, experiments, _ = account.store.everything()
     # captions state each loss's budget, and a run that was measured again may have another NMI
     others = [result for result in stored if result.recipe or not result.trial.on_test]
-    built = build_all([*results, *others], ("losses", "ensembles"), experiments=experiments)
+    built = build_all(
+        [*results, *others], ("losses", "ensembles"), experiments=experiments, queries=Queries(account.store)
+    )
     say("\n".join(render(built, "markdown").values()), end="")
     for line in below_baselines(on_test(results)):
         say(f"\n{line}")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from harness.analysis.queries import Queries
 from harness.analysis.results import matching, on_test, with_nmi_by
 from harness.cli.app import (
     LOOKING,
@@ -80,13 +81,14 @@ def tables(
         check_folder(out)
     if nmi_recipe not in RECIPES:
         raise unknown("NMI recipe", nmi_recipe, RECIPES)
-    stored, experiments, problems = Store(results).everything()
+    store = Store(results)
+    stored, experiments, problems = store.everything()
     columns = tuple(name.strip() for name in metrics.split(",") if name.strip())
     selected = matching(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     if nmi_recipe != LLOYD.name and not any(recipe_of(result.conventions) == nmi_recipe for result in selected):
         raise UserError(f"no results by {nmi_recipe}; make some with: harness eval ID --nmi-recipe {nmi_recipe}")
     kinds = tuple(KINDS) if table == "all" else (table,)
-    built = build_all(selected, kinds, Options(published, columns, nmi_recipe), experiments)
+    built = build_all(selected, kinds, Options(published, columns, nmi_recipe), experiments, Queries(store))
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if form == "csv":

@@ -1,5 +1,6 @@
 """Every loss against every other: the difference in Recall@1, and whether it is significant."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -37,16 +38,13 @@ def pairwise(group: Group, sources: Sources) -> Iterator[Drawing]:
 
 def comparable(series: Sequence[Line], sources: Sources) -> list[tuple[Line, Sums]]:
     """The losses with enough seeds and with values of the same queries; of different ones, those that most have."""
-    found: list[tuple[Line, Sums, str]] = []
+    found = []
     for line in series:
-        try:
-            which = sources.per_query.which(line.runs)
-            found.append((line, sources.per_query.sums(line.runs, METRIC), which))
-        except ValueError:
-            continue
-    found = [one for one in found if len(one[1].seeds) >= ENOUGH_SEEDS]
-    usual = Counter(which for _, _, which in found).most_common(1)
-    return [(line, sums) for line, sums, which in found if which == usual[0][0]]
+        with contextlib.suppress(ValueError):
+            found.append((line, sources.per_query.sums(line.runs, METRIC)))
+    found = [(line, sums) for line, sums in found if len(sums.seeds) >= ENOUGH_SEEDS]
+    usual = Counter(sums.queries for _, sums in found).most_common(1)
+    return [(line, sums) for line, sums in found if sums.queries == usual[0][0]]
 
 
 def heat_map(tested: Pairs, titles: Sequence[str]) -> Figure:

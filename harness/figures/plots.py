@@ -89,8 +89,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
         level = (100 * score(before, "R@1").score, style.words(before[0].title))
         axes.axhline(level[0], color=style.GREY, linestyle=":", linewidth=0.9)
     figure.set_figheight(HEIGHT + 0.06 * max(0, len(points) - 6))  # names need room
-    several = any(len(line.runs) > 1 for line in series)
-    interval = "bars: 95 % interval of the mean over seeds" if several else ""
+    interval = "bars: 95 % interval of the mean over seeds" if any(point.half for point in points) else ""
     axes.margins(y=0.15)
     middle, span = ends([point.x for point in points])
     axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)

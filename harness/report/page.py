@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 import harness
+from harness.analysis.queries import Queries
 from harness.analysis.results import title_of
 from harness.figures.registry import FIGURES
 from harness.report import fairness, records
@@ -29,9 +30,10 @@ def page(
     pictures: Sequence[Picture] = (),
     missing: Sequence[Missing] = (),
     experiments: Sequence[ExperimentRecord] = (),
+    queries: Queries | None = None,
 ) -> str:
     """The whole page. Whatever comes from results is escaped, and the page's policy lets only its own script run."""
-    tables = {kind: build(results, kind, experiments=experiments) for kind in KINDS}
+    tables = {kind: build(results, kind, experiments=experiments, queries=queries) for kind in KINDS}
     searches = tables.pop("search")
     measured = [table for of_kind in tables.values() for table in of_kind]
     sections = {

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.budget import Budgets
 from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
 from harness.spec import Result
 from harness.tables import captions
-from harness.tables.layout import PARAMETERS, Column, Options, Row, Table
-from harness.tables.rows import marked, published_rows, rows
+from harness.tables.layout import PARAMETERS, Column, Options, Row, Stored, Table
+from harness.tables.legend import legend
+from harness.tables.rows import published_rows, rows
+from harness.tables.significance import marked
 
 METRICS = ("R@1", "NMI")
 
 
-def backbones(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
+def backbones(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
     """One table per protocol, one row per loss and network. Its metrics are fixed."""
     single = [result for result in on_test(results) if not result.is_ensemble and not result.trial.is_baseline]
     return [
@@ -22,7 +23,7 @@ def backbones(results: Sequence[Result], stored: Budgets, options: Options) -> l
     ]
 
 
-def table(protocol: str, results: Sequence[Result], stored: Budgets, options: Options) -> Table:
+def table(protocol: str, results: Sequence[Result], stored: Stored, options: Options) -> Table:
     datasets = by_dataset(results)
     columns = tuple(
         Column(dataset.title, name, dataset.dataset) for dataset in datasets for name in (PARAMETERS, *METRICS)
@@ -37,9 +38,11 @@ def table(protocol: str, results: Sequence[Result], stored: Budgets, options: Op
     if printed:
         measured = [replace(row, section="Measured here") for row in measured]
     every = (*printed, *measured)
-    legend = captions.legend("backbones", every, captions.seeds_of(results))
-    caption = " ".join([*legend, *captions.nmi(datasets, columns, options.recipe)])
-    return Table("backbones", protocol, "", columns, every, caption)
+    sentences = [
+        *legend("backbones", datasets, columns, every),
+        *captions.nmi(datasets, columns, options.recipe),
+    ]
+    return Table("backbones", protocol, "", columns, every, " ".join(sentences))
 
 
 def with_backbone(dataset: OnDataset, backbone: str) -> OnDataset:

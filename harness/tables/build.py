@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis.budget import Budgets
+from harness.analysis.queries import Queries
 from harness.analysis.results import told_apart, with_nmi_by
 from harness.spec import ExperimentRecord, Result
 from harness.tables.backbones import backbones
-from harness.tables.layout import Kind, Options, Table
+from harness.tables.layout import Kind, Options, Stored, Table
 from harness.tables.losses import ensembles, losses
 from harness.tables.search import search
 
-Builder = Callable[[Sequence[Result], Budgets, Options], list[Table]]
+Builder = Callable[[Sequence[Result], Stored, Options], list[Table]]
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ def build(
     kind: Kind = "losses",
     options: Options = DEFAULT,
     experiments: Sequence[ExperimentRecord] = (),
+    queries: Queries | None = None,
 ) -> list[Table]:
     """The tables of one kind, one per protocol and backbone, from everything that is stored of these runs."""
-    return build_all(results, (kind,), options, experiments)
+    return build_all(results, (kind,), options, experiments, queries)
 
 
 def build_all(
@@ -67,8 +69,9 @@ def build_all(
     kinds: Iterable[Kind] = tuple(KINDS),
     options: Options = DEFAULT,
     experiments: Sequence[ExperimentRecord] = (),
+    queries: Queries | None = None,
 ) -> list[Table]:
-    """The tables of several kinds, in this order."""
+    """The tables of several kinds, in this order. Without `queries` there are neither intervals nor tests."""
     measured = with_nmi_by(options.recipe, told_apart(results))
-    stored = Budgets(measured, experiments)
+    stored = Stored(Budgets(measured, experiments), queries)
     return [table for kind in kinds for table in KINDS[kind].build(measured, stored, options)]

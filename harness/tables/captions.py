@@ -10,34 +10,7 @@ from harness.analysis.budget import Budget, Budgets
 from harness.analysis.results import OnDataset, configurations, telling_settings, usual_settings
 from harness.spec import Result, Trial
 from harness.spec.recipes import recipe_of
-from harness.tables.layout import PUBLISHED, Column, Kind, Row
-
-
-def legend(kind: Kind, rows: Sequence[Row], seeds: Sequence[int]) -> list[str]:
-    """What the numbers are, and which differences are significant. `rows`: all rows of the table; `seeds`: how many
-    seeds each configuration has."""
-    low, high = min(seeds), max(seeds)
-    several = high > 1
-    spread = f"mean ± 95 % interval over {low if low == high else f'{low} to {high}'} seeds"
-    sentences = [f"Percent on test classes, {spread if several else '1 seed'}."]
-    if kind == "ensembles":
-        sentences.append(
-            "An n-ensemble's score is the mean over all subsets of n networks; it has no interval and is not tested "
-            "for significance."
-        )
-    printed = any(row.section.startswith(PUBLISHED) for row in rows)
-    sentences.append(f"Bold: the best mean{' measured here' if printed else ''}.")
-    if several:
-        sentences.append("Underlined: not significantly different from the best (Welch's t-test, 95 %).")
-    if low == 1:
-        sentences.append("Values from a single seed cannot be tested for significance.")
-    if any(cell.published for row in rows for cell in row.cells):
-        sentences.append(
-            f"In brackets: the number published in {reference.paper()['cite']}, and ours minus published in percentage "
-            "points. All published numbers except the Group Loss's are quoted there from other papers. The paper does "
-            "not describe the k-means of its NMI."
-        )
-    return sentences
+from harness.tables.layout import Column
 
 
 def nmi(datasets: Sequence[OnDataset], columns: Sequence[Column], recipe: str) -> list[str]:
@@ -52,16 +25,6 @@ def other_recipes(runs: Iterable[Result], recipe: str) -> Counter[str]:
     """How many of these runs have an NMI by another recipe, and which."""
     stated = [run.conventions.get("NMI", "not recorded") for run in runs if "NMI" in run.metrics]
     return Counter(text for text in stated if recipe_of({"NMI": text}) != recipe)
-
-
-def seeds_of(results: Iterable[Result]) -> list[int]:
-    """How many seeds each configuration of a loss has. The baselines count only if they alone have several: raw
-    pixels, and a network without a random part, are measured once."""
-    single = [result for result in results if not result.is_ensemble]
-    losses = [len(runs) for runs in configurations(single)]
-    if max(losses, default=0) > 1:
-        return losses
-    return list(Counter(result.trial.configuration for result in single).values()) or [1]
 
 
 def unlike_protocol(datasets: Sequence[OnDataset]) -> list[str]:

@@ -1,16 +1,21 @@
 """The nouns of a table: Table, Row, Column, Cell."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from harness.analysis.budget import Budgets
+from harness.analysis.queries import Queries
+from harness.analysis.statistics import Sums
 from harness.spec import percent
 from harness.spec.recipes import LLOYD
 
 Kind = Literal["losses", "ensembles", "backbones", "search"]
 Published = Literal["beside", "rows", "none"]  # where the paper's numbers stand
 Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, not tables; see render.data.csv
+
+Over = Literal["", "classes", "seeds", "classes and seeds"]
 
 PARAMETERS = "Params"  # a column that is no metric
 BASELINES = "Baselines"  # the section of what is not trained; it is printed without a title
@@ -27,16 +32,26 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """What is stored beside the results of a table."""
+
+    budgets: Budgets  # of searches and experiments
+    queries: Queries | None = None  # the values of each query; None: nothing is tested
+
+
+@dataclass(frozen=True)
 class Cell:
     """What a table says at one place."""
 
     text: str = "-"
     mean: float | None = None  # over seeds: a fraction
-    half: float | None = None  # half the width of its 95 % interval; None with a single seed
+    half: float | None = None  # half the width of its 95 % interval
+    over: Over = ""  # what the interval is over
     values: tuple[float, ...] = ()  # one per seed
-    best: bool = False  # the largest mean of its column
-    tied: bool = False  # not significantly different from the best
+    best: bool = False  # the largest mean of its column, of those that are tested
+    tied: bool = False  # the tests do not tell it apart from the best
     published: str = ""  # the paper's number, as printed
+    sums: Sums | None = field(default=None, repr=False, compare=False)  # what it is tested by
 
     @property
     def difference(self) -> float | None:
@@ -45,7 +60,7 @@ class Cell:
 
     @property
     def interval(self) -> str:
-        """Half its width as text; empty with a single seed."""
+        """Half its width as text; empty without one."""
         return "" if self.half is None else percent(self.half)
 
     @property

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.budget import Budgets
 from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
 from harness.spec import Result, metric_order, papers_metrics, unknown
 from harness.tables import captions
-from harness.tables.layout import Column, Kind, Options, Table
+from harness.tables.layout import Column, Kind, Options, Stored, Table
+from harness.tables.legend import legend
 from harness.tables.rows import published_rows, rows
 
 
-def losses(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
+def losses(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
     """Single networks, one table per protocol and backbone."""
     check_metrics(results, options.metrics)
     tables = []
@@ -22,7 +22,7 @@ def losses(results: Sequence[Result], stored: Budgets, options: Options) -> list
     return tables
 
 
-def ensembles(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
+def ensembles(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
     """The ensembles of each loss that has some, and their single networks."""
     check_metrics(results, options.metrics)
     tables = []
@@ -44,7 +44,7 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
             raise unknown("metric", name, sorted(known, key=metric_order))
 
 
-def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored: Budgets, options: Options) -> Table:
+def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored: Stored, options: Options) -> Table:
     """A table of `results`. The budgets in its caption count everything that is stored."""
     datasets = by_dataset(results)
     columns = tuple(
@@ -59,9 +59,9 @@ def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored:
     every = (*printed, *measured)
     sentences = [
         *captions.unlike_protocol(datasets),
-        *captions.legend(kind, every, captions.seeds_of(results)),
+        *legend(kind, datasets, columns, every),
         *captions.nmi(datasets, columns, options.recipe),
-        *captions.epochs(datasets, stored),
-        *captions.budgets(datasets, stored),
+        *captions.epochs(datasets, stored.budgets),
+        *captions.budgets(datasets, stored.budgets),
     ]
     return Table(kind, comparison.protocol, comparison.backbone, columns, every, " ".join(sentences))

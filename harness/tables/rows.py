@@ -1,19 +1,16 @@
 """Rows of a table: stored results with their seeds joined and the best marked, and the paper's own rows."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from harness.analysis import reference
 from harness.analysis.baselines import PIXEL_SETTINGS
-from harness.analysis.budget import Budgets, usual_origin
+from harness.analysis.budget import usual_origin
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
-from harness.analysis.statistics import half_width, not_significantly_different
-from harness.spec import TUNABLE, Result, percent
+from harness.spec import TUNABLE, Result
 from harness.tables import captions
-from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Options, Row
+from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Options, Row, Stored
+from harness.tables.significance import cell, marked, missing_values
 
 
 class Place(NamedTuple):
@@ -27,7 +24,7 @@ class Place(NamedTuple):
     label: str
 
 
-def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Budgets, options: Options) -> list[Row]:
+def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Stored, options: Options) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
     for each."""
     beside = options.published == "beside"
@@ -38,7 +35,9 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Budge
         metrics = [column.name for column in columns if column.group == title]
         configurations = [same for _, same in group_by(dataset.results, same_row)]
         usual = usual_settings(dataset.results)
-        budgets = {same[0].id: stored.of(same[0].trial) for same in configurations if not same[0].trial.is_baseline}
+        budgets = {
+            same[0].id: stored.budgets.of(same[0].trial) for same in configurations if not same[0].trial.is_baseline
+        }
         origin = usual_origin(budgets.values())
         for same in configurations:
             place = place_of(same[0], [other[0] for other in configurations])
@@ -50,10 +49,13 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Budge
                 *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
                 *captions.training_notes(same, dataset.results),
+                *missing_values(same, stored.queries),
             )
     joined = []
     for place in sorted(runs):
-        cells = tuple(cell(runs[place].get(column.group, []), column, beside=beside) for column in columns)
+        cells = tuple(
+            cell(runs[place].get(column.group, []), column, stored.queries, beside=beside) for column in columns
+        )
         section = "" if place.trained else BASELINES
         joined.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
     return marked(joined)
@@ -68,39 +70,6 @@ def place_of(result: Result, others: Sequence[Result]) -> Place:
     trial = result.trial
     label = result.label + distinction(result, others)
     return Place(not trial.is_baseline, not trial.is_pixels, trial.loss, result.ensemble, 0, label)
-
-
-def cell(runs: Sequence[Result], column: Column, *, beside: bool) -> Cell:
-    """The seeds of one configuration on one dataset."""
-    if column.name == PARAMETERS and runs:
-        return Cell(f"{runs[0].parameters:,}")
-    values = tuple(run.metrics[column.name] for run in runs if column.name in run.metrics)
-    if not values:
-        return Cell()
-    mean = fmean(values)
-    published = reference.number(runs[0], column.name) if beside else None
-    text = published.text if published else ""
-    return Cell(percent(mean), mean, half_width(values), values, published=text)
-
-
-def marked(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the best mean of each column marked, and the means that are not significantly different from it."""
-    columns = []
-    for column in zip(*(row.cells for row in rows), strict=True):
-        best = max(
-            (cell for cell in column if cell.mean is not None), key=lambda cell: cell.mean or 0.0, default=Cell()
-        )
-        columns.append([replace(cell, best=equal(cell, best), tied=tied(cell, best)) for cell in column])
-    return [replace(row, cells=cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
-
-
-def equal(cell: Cell, best: Cell) -> bool:
-    """Whether two means are equal up to rounding."""
-    return cell.mean is not None and best.mean is not None and math.isclose(cell.mean, best.mean, rel_tol=1e-12)
-
-
-def tied(cell: Cell, best: Cell) -> bool:
-    return cell.mean is not None and not equal(cell, best) and not_significantly_different(cell.values, best.values)
 
 
 def distinction(result: Result, others: Sequence[Result]) -> str:

@@ -9,16 +9,16 @@ from harness.analysis.statistics import expected_best
 from harness.spec import Result, percent
 from harness.tables import captions
 from harness.tables.captions import written
-from harness.tables.layout import Cell, Column, Options, Row, Table
+from harness.tables.layout import Cell, Column, Options, Row, Stored, Table
 from harness.tables.rows import distinction, same_row
 
 
-def search(results: Sequence[Result], stored: Budgets, options: Options) -> list[Table]:
+def search(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
     """One table per protocol, backbone and dataset. The paper has no such numbers, and the columns are fixed."""
     tables = []
     for comparison in comparisons(results):
         trained = [run for run in comparison.results if run.is_single and not run.trial.is_baseline]
-        tables += [table(comparison, dataset, stored) for dataset in by_dataset(trained)]
+        tables += [table(comparison, dataset, stored.budgets) for dataset in by_dataset(trained)]
     return tables
 
 

@@ -1,0 +1,100 @@
+"""The first sentences below a table: what its numbers are, what their intervals are over, and what was tested."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.analysis import reference
+from harness.analysis.results import OnDataset, configurations
+from harness.analysis.statistics import ENOUGH_SEEDS, SIGNIFICANT
+from harness.spec import Result
+from harness.tables.layout import BASELINES, PUBLISHED, Cell, Column, Kind, Row
+from harness.tables.significance import UNTESTED
+
+
+def legend(kind: Kind, datasets: Sequence[OnDataset], columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[str]:
+    """`rows`: all rows of the table, published ones included."""
+    yield numbers([result for dataset in datasets for result in dataset.results])
+    yield from left_out(datasets)
+    yield from intervals(kind, columns, rows)
+    yield from tests(kind, rows)
+    if any(cell.published for row in rows for cell in row.cells):
+        yield (
+            f"In brackets: the number published in {reference.paper()['cite']}, and ours minus published in percentage "
+            "points. All published numbers except the Group Loss's are quoted there from other papers. The paper does "
+            "not describe the k-means of its NMI."
+        )
+
+
+def numbers(results: Sequence[Result]) -> str:
+    seeds = seeds_of(results)
+    low, high = min(seeds), max(seeds)
+    count = str(high) if low == high else f"{low} to {high}"
+    words = "mean over " if high >= ENOUGH_SEEDS else ""
+    return f"Percent on test classes, {words}{count} seed{'s' if high > 1 else ''}."
+
+
+def seeds_of(results: Iterable[Result]) -> list[int]:
+    """How many seeds each configuration of a loss has. The baselines count only if they alone have several: raw
+    pixels, and a network without a random part, are measured once."""
+    single = [result for result in results if not result.is_ensemble]
+    losses = [len(runs) for runs in configurations(single)]
+    if max(losses, default=0) > 1:
+        return losses
+    return list(Counter(result.trial.configuration for result in single).values()) or [1]
+
+
+def left_out(datasets: Sequence[OnDataset]) -> Iterator[str]:
+    """Queries that no network can answer."""
+    for dataset in datasets:
+        counts = {
+            (result.queries["without_match"], result.queries["count"])
+            for result in dataset.results
+            if result.queries.get("without_match")
+        }
+        for without, every in sorted(counts)[-1:]:
+            where = f" of {dataset.title}" if len(datasets) > 1 else ""
+            yield (
+                f"{without:,} of {every:,} queries{where} have no image of their class in the gallery: retrieval "
+                "metrics leave them out."
+            )
+
+
+def intervals(kind: Kind, columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[str]:
+    """What ± is over: it depends on the number of seeds."""
+    cells = [cell for row in rows for cell in row.cells]
+    over = {cell.over for cell in cells}
+    ensembles = kind == "ensembles"
+    if ensembles:
+        yield "An n-ensemble's score is the mean over all subsets of n networks."
+    if "classes and seeds" in over:
+        yield "± is the 95 % interval over test classes and seeds."
+    if "classes" in over:
+        alone = "" if over == {"", "classes"} else "of a single run " if not ensembles else "of an ensemble "
+        yield f"± {alone}is over test classes alone: it leaves out the randomness of training."
+    if any(len(cell.values) == 2 for cell in cells):
+        yield "With two seeds both values are shown, without an interval."
+    if any(column.name == UNTESTED for column in columns) and len(over - {""}) > 0:
+        yield "NMI is no mean over queries: its ± is over seeds, from three on, and it is not tested."
+
+
+def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
+    cells = [cell for row in rows for cell in row.cells]
+    if any(is_marked(cell) for cell in cells):
+        printed = any(row.section.startswith(PUBLISHED) for row in rows)
+        yield f"Bold: the best mean{' measured here' if printed else ''}; underlined: not told apart from it."
+        yield (
+            "All pairs of losses of a column are tested over the same classes and seeds, with Holm's correction for "
+            f"their number ({100 * SIGNIFICANT:g} %); values chosen by search are taken as given."
+        )
+        if any(row.section == BASELINES for row in rows):
+            yield "Baselines are tested against the best loss alone, and are never bold."
+        few = any(0 < len(cell.values) < ENOUGH_SEEDS for row in rows if row.section != BASELINES for cell in row.cells)
+        if few:
+            which = "Ensembles" if kind == "ensembles" else f"Rows with fewer than {ENOUGH_SEEDS} seeds"
+            yield f"{which} are not tested."
+    elif any(cell.values for cell in cells):
+        yield f"No difference is tested: that takes two losses with {ENOUGH_SEEDS} seeds each."
+
+
+def is_marked(cell: Cell) -> bool:
+    return cell.best or cell.tied
