@@ -200,7 +200,7 @@ def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
     assert len(survive(Folder(tmp_path, harness), count=12, seed=1)) > 2
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault(
     "1,000 mutated records (1 or 2 odd fields each, id recomputed) through tables, ls, show, status, eval, import, "
     "figures and report",
