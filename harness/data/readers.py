@@ -161,9 +161,7 @@ def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
 
 
 def text(file: Path) -> str:
-    """The content of a text file. What is no file, such as a pipe, is not opened: reading it might never end."""
-    if file.exists() and not file.is_file() and not file.is_dir():
-        raise UserError(f"cannot read {file}: it is not a file")
+    require_file(file)
     try:
         content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -172,6 +170,12 @@ def text(file: Path) -> str:
     if nul:
         raise UserError(f"cannot read {file}: line {before.count(chr(10)) + 1} contains a NUL byte")
     return content
+
+
+def require_file(file: Path) -> None:
+    """A UserError for what is there and no file, such as a pipe: reading it might never end."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise UserError(f"cannot read {file}: it is not a file")
 
 
 def class_id(word: str, file: Path) -> int:
@@ -184,6 +188,7 @@ def annotations(file: Path, *fields: str) -> list[dict[str, Any]]:
     """These fields of the rows of a Matlab struct array called `annotations`."""
     from scipy.io import loadmat
 
+    require_file(file)
     try:
         return [{name: row[name] for name in fields} for row in loadmat(file, squeeze_me=True)["annotations"]]
     except Exception as error:  # scipy raises a different kind for each way in which a file is damaged

@@ -12,8 +12,9 @@ import pytest
 
 from harness import config
 from harness.data import cache, images, listing, stamps
+from harness.data.readers import LAYOUTS
 from harness.execution import local
-from harness.spec import Job
+from harness.spec import Job, UserError
 from tests.conftest import Harness
 from tests.data.factories import describe, lay_cub, paint, pictures, records, scores, special_file
 
@@ -88,6 +89,16 @@ def test_a_list_that_is_no_file_is_not_opened(harness: Harness, tmp_path: Path, 
     os.mkfifo(tmp_path / name)
     said = harness("run", "--dataset", str(tmp_path / name), *TINY)
     assert (said.code, said.err) == (2, f"harness: cannot read {tmp_path / name}: it is not a file\n")
+
+
+@pytest.mark.fault("a pipe in the place of a list of a shipped dataset", "one line; never opened")
+@pytest.mark.parametrize(("layout", "name"), [("cub", "images.txt"), ("cars", "cars_annos.mat")])
+def test_a_shipped_datasets_list_that_is_no_file_is_not_opened(tmp_path: Path, layout: str, name: str) -> None:
+    (tmp_path / "car_ims").mkdir()
+    (tmp_path / "image_class_labels.txt").touch()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"cannot read {tmp_path / name}: it is not a file"):
+        list(LAYOUTS[layout].reader(tmp_path))
 
 
 @pytest.mark.fault("a NUL byte in a path of a .csv list", "one line that names the list and the line, exit 2")
