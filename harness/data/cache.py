@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,9 +31,11 @@ from harness.storage import DamagedError, digest
 SCHEMA = 2
 DAMAGED = ".damaged"  # how the name of a cache that was set aside ends
 NAME = rf"-(\d+x\d+|short\d+)({re.escape(DAMAGED)})?$"  # how the names of caches end
-# what json, numpy and a look at their values raise when a file is not what it should be
-UNREADABLE = (
-    OSError,
+# What is raised when a file is not what it should be. Other OSErrors, such as too many open files, damage nothing.
+MALFORMED = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
     ValueError,
     KeyError,
     TypeError,
@@ -43,7 +45,6 @@ UNREADABLE = (
     RecursionError,
     OverflowError,
     zipfile.BadZipFile,
-    UserError,
 )
 
 
@@ -107,10 +108,8 @@ def opened(key: Key) -> Generator[Step, None, Built | None]:
     about = read_about(key)
     if about is None:
         return None
-    try:
+    with reading(key):
         built = mapped(key, about)
-    except UNREADABLE as error:
-        raise damaged(key, f"is damaged: {reason(error)}") from None
     if not is_verified(key, about):
         yield from verify(key, built)
         note_verified(key, about)
@@ -121,15 +120,13 @@ def read_about(key: Key) -> dict[str, Any] | None:
     """What about.json says; None if there is no cache, or one of another version."""
     if not os.path.lexists(key.folder):
         return None
-    try:
-        about = json.loads(content(key.folder / "about.json"))
+    with reading(key):
+        about: dict[str, Any] = json.loads(content(key.folder / "about.json"))
         if about["schema"] != SCHEMA:
             return None
         if about["sha256"] != checksum(about):
-            raise damaged(key, "is damaged: about.json does not match its checksum")
+            raise ValueError("about.json does not match its checksum")
         owner = {name: about[name] for name in dataclasses.asdict(key)}
-    except UNREADABLE as error:
-        raise damaged(key, f"is damaged: about.json: {reason(error)}") from None
     if owner != dataclasses.asdict(key):
         raise damaged(key, f"belongs to another dataset or size: {owner}")
     return about
@@ -160,9 +157,15 @@ def damaged(key: Key, reason: str) -> DamagedError:
     return DamagedError(f"the image cache {key.folder}", reason)
 
 
-def reason(error: Exception) -> str:
-    """In a few words: the text of an error may quote the file."""
-    return f"{type(error).__name__}: {images.reason(error):.200}"
+@contextlib.contextmanager
+def reading(key: Key) -> Iterator[None]:
+    """A DamagedError for files that are not what they should be; a UserError for those that cannot be read at all."""
+    try:
+        yield
+    except MALFORMED as error:  # the text of an error may quote the file
+        raise damaged(key, f"is damaged: {type(error).__name__}: {images.reason(error):.200}") from None
+    except OSError as error:
+        raise UserError(f"cannot read the image cache {key.folder}: {error.strerror or error}") from None
 
 
 def mapped(key: Key, about: Mapping[str, Any]) -> Built:
@@ -173,7 +176,9 @@ def mapped(key: Key, about: Mapping[str, Any]) -> Built:
     with np.load(io.BytesIO(index), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     file = key.folder / "pixels"
-    size = 0 if not file.is_file() else file.stat().st_size
+    if not file.is_file():
+        raise ValueError("pixels is missing or no file")
+    size = file.stat().st_size
     # an empty file cannot be mapped; it is empty if no image could be read
     pixels = np.memmap(file, np.uint8, mode="r") if size else np.zeros(0, np.uint8)
     names = ("train_classes", "bad", "contents", "copies")
@@ -227,7 +232,7 @@ def is_verified(key: Key, about: Mapping[str, Any]) -> bool:
     """Whether these very pixels have been compared with their checksums before."""
     try:
         return bool(json.loads(content(key.folder / "verified.json")) == verification(key, about))
-    except UNREADABLE:
+    except (OSError, *MALFORMED):
         return False
 
 
@@ -295,7 +300,7 @@ def summary(folder: Path) -> Summary:
     try:
         about = json.loads(content(folder / "about.json"))
         counts = len(about["paths"]), len(about["bad"])
-    except UNREADABLE:
+    except (OSError, *MALFORMED):
         counts = 0, 0
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return Summary(folder.name, *counts, size)

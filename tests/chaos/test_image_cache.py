@@ -1,7 +1,9 @@
 """Image caches that are not as they were built."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -242,3 +244,25 @@ def test_damaged_digests_are_made_again(tmp_path: Path, monkeypatch: pytest.Monk
     for damaged in (content, note.read_bytes()[:-30] + b"0" * 30):
         note.write_bytes(damaged)
         assert listing.identify(config.dataset(str(folder)), Path()).sha256 == before
+
+
+@pytest.mark.fault(
+    "too many open files, or a missing permission, while an image cache is opened",
+    "one line; the cache stays: it is not damaged",
+)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EIO])
+def test_a_cache_that_cannot_be_read_now_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    folder = pictures(tmp_path / "pictures")
+    whole, _ = load(folder)
+    dataset, trial, key = cache_of(folder)
+
+    def fail(file: Path) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "content", fail)
+        with pytest.raises(UserError, match=f"cannot read the image cache {key.folder}: {os.strerror(number)}"):
+            finish(loading.load(dataset, trial))
+    assert load(folder) == (whole, [])
