@@ -37,14 +37,16 @@ def test_values_found_elsewhere_are_said_to_be(small: Path, harness: Harness) ->
     file = small / "protocols" / "tiny.toml"
     found = "[tuned.blobs.triplet]\nmargin = 0.3\ntrials = 7\nfound_with = { epochs = 1, resize = 32, crop = 32 }\n"
     file.write_text(file.read_text() + found)
-    said = harness(*RUN, "triplet", "--set", "epochs=2", "--set", "resize=24", "--set", "crop=24")
+    words = (*RUN, "triplet", "--set", "epochs=2", "--set", "resize=24", "--set", "crop=24")
+    here = "epochs = 1 (here: 2); resize = 32 (here: 24); crop = 32 (here: 24)"
+    assert f"\ntriplet: Its values were found with {here}.\n" in harness(*words, "--dry-run").out
+    said = harness(*words)
     assert "values found by 7 trials of random search on validation classes" in said.out
     assert "no random search" not in said.out
-    here = "epochs = 1 (here: 2); resize = 32 (here: 24); crop = 32 (here: 24)"
     assert f"Its values were found with {here}." in said.out
     protocol = "resize = 24 (protocol: 32); crop = 24 (protocol: 32); epochs = 2 (protocol: 1)"
     assert f"Protocol tiny, but {protocol}." in said.out
-    assert "were found with" not in harness(*RUN, "triplet").out
+    assert "were found with" not in harness(*RUN, "triplet", "--dry-run").out + harness(*RUN, "triplet").out
 
 
 @pytest.mark.fault(
