@@ -108,6 +108,7 @@ class Budgets:
     """The budgets of all losses among stored results."""
 
     def __init__(self, results: Iterable[Result], experiments: Iterable[ExperimentRecord] = ()) -> None:
+        self.known: dict[str, Budget] = {}  # by the id of the trial
         self.compared: dict[str, tuple[str, ...]] = {}  # protocol -> settings that its losses share, when needed
         self.runs = {run.id: run for run in results if run.is_single}
         self.final: dict[str, list[Result]] = defaultdict(list)  # configuration -> its seeds
@@ -139,6 +140,11 @@ class Budgets:
     def of(self, trial: Trial) -> Budget:
         """The budget of a trial's loss: the final runs that differ from the trial in their seed only, and the searches
         of the experiments that these or the trial belong to."""
+        if trial.id not in self.known:
+            self.known[trial.id] = self._budget(trial)
+        return self.known[trial.id]
+
+    def _budget(self, trial: Trial) -> Budget:
         final = tuple(self.final.get(trial.configuration, ()))
         ids = [trial.id, *(run.id for run in final)]
         experiments = {record.id: record for id in ids for record in self.experiments.get(id, ())}

@@ -8,7 +8,7 @@ from typing import Any
 import losses
 from harness import config
 from harness.analysis.results import compared_settings, telling_settings
-from harness.spec import BATCH, Trial, Tuned
+from harness.spec import BASELINE, BATCH, Trial, Tuned
 
 # Another network, other images or another length of training: published values are meant for the protocol's own.
 MEANT_FOR = ("backbone", "weights", "dim", "resize", "crop", "epochs")
@@ -21,6 +21,19 @@ class Difference:
     name: str
     here: Any
     there: Any
+
+    @property
+    def is_range(self) -> bool:
+        return isinstance(self.there, tuple) and not isinstance(self.here, tuple)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the two are not the same. Of weights a protocol names the kind, a trial also which."""
+        if self.is_range:
+            low, high = self.there
+            return not low <= self.here <= high
+        here = str(self.here).partition(":")[0] if self.name == "weights" else self.here
+        return bool(here != self.there)
 
 
 def tuned(trial: Trial) -> Tuned | None:
@@ -40,11 +53,11 @@ def found_elsewhere(trial: Trial, values: Tuned) -> list[Difference]:
     """The settings of a trial that are not those its protocol's values were found with. Values that no search found are
     meant for the protocol's own network, images and epochs."""
     if values.trials:
-        return _different(values.found_with, {name: getattr(trial, name) for name in values.found_with})
+        return _different(values.found_with, trial)
     protocol = config.protocol(trial.protocol)
     names = [name for name in MEANT_FOR if name != "weights" or "none" in (trial.weights, protocol.settings[name])]
     shared = protocol.shared(trial.dataset)
-    return _different({name: shared[name] for name in names}, {name: getattr(trial, name) for name in names})
+    return _different({name: shared[name] for name in names}, trial)
 
 
 def unlike_protocol(trial: Trial) -> list[Difference]:
@@ -54,17 +67,12 @@ def unlike_protocol(trial: Trial) -> list[Difference]:
     if protocol is None:
         return []
     names = [name for name in telling_settings(trial) if name in compared_settings(trial.protocol)]
-    if (
-        trial.loss not in losses.shipped() and not trial.is_baseline
-    ):  # the batch may be its family's, which is not known
+    if trial.loss not in (BASELINE, *losses.shipped()):  # its batch may be that of its family, which is not known
         names = [name for name in names if name not in BATCH]
-    here = {name: getattr(trial, name) for name in names}
-    candidates = [
-        _different({name: there[name] for name in names}, here)
-        for there in (
-            config.usual(protocol, trial.dataset, trial.loss, size) for size in _images_per_class(trial.dataset)
-        )
-    ]
+    candidates = []
+    for images_per_class in _images_per_class(trial.dataset):
+        protocols = config.usual(protocol, trial.dataset, trial.loss, images_per_class)
+        candidates.append(_different({name: protocols[name] for name in names}, trial))
     return min(candidates, key=len)
 
 
@@ -74,14 +82,7 @@ def _images_per_class(dataset: str) -> tuple[float, ...]:
     return (shipped.images_per_class,) if shipped else (float("inf"), 0.0)
 
 
-def _different(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
-    return [Difference(name, here[name], value) for name, value in there.items() if not _fits(name, here[name], value)]
-
-
-def _fits(name: str, here: Any, there: Any) -> bool:
-    if name == "weights":  # a protocol names the kind, a trial also which
-        return str(here).partition(":")[0] == there
-    if isinstance(there, tuple) and not isinstance(here, tuple):
-        low, high = there
-        return bool(low <= here <= high)
-    return bool(here == there)
+def _different(there: Mapping[str, Any], trial: Trial) -> list[Difference]:
+    """What is not the same in a trial."""
+    compared = [Difference(name, getattr(trial, name), value) for name, value in there.items()]
+    return [difference for difference in compared if difference.is_one]

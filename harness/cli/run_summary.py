@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness import commands, plan
-from harness.analysis import baselines
+from harness.analysis import baselines, tuning
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems
 from harness.cli.output import say
 from harness.spec import BATCH, SETTINGS, Experiment, Failure, Result, Trial, percent
+from harness.tables import captions
 
 if TYPE_CHECKING:
     from harness.execution.account import Account
@@ -39,11 +40,21 @@ def print_plan(account: "Account", threads: int) -> None:
         for trial in account.known
     ]
     say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
+    for line in values_found_elsewhere(account.final or ()):
+        say(line)
     unnamed = account.unnamed()
     if unnamed:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
         say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}")
     say(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
+
+
+def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:
+    """A line per loss that takes its protocol's values, which were found with other settings."""
+    for trial in {trial.loss: trial for trial in final}.values():
+        tuned = tuning.tuned(trial)
+        for note in captions.found_elsewhere(trial, tuned) if tuned else ():
+            yield f"{trial.loss}: {note}"
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:

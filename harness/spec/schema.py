@@ -12,6 +12,7 @@ from typing import Any
 
 LARGEST = 1e15  # of seconds, images and parameters: sums and products of them stay finite
 ROUNDING = 1e-6  # a fraction that is computed may lie so far outside of 0 to 1
+MOST_FOLDS = 100
 LONGEST_NAME = 255  # bytes: file systems allow no longer one
 DEEPEST = 16  # lists and tables inside each other, in a field that this version does not know
 
@@ -100,6 +101,7 @@ WHOLE = Kind("an integer", is_whole)
 COUNT = Kind(f"an integer from 0 to {LARGEST:g}", lambda value: is_whole(value) and 0 <= value <= LARGEST)
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+FOLDS = Kind(f"an integer from 1 to {MOST_FOLDS}", lambda value: is_whole(value) and 1 <= value <= MOST_FOLDS)
 TEXT = Kind("text", is_text)
 NAME = Kind("a name of letters, digits and . : _ -", is_name)
 VERSION = Kind("an integer or text", is_version)
@@ -186,7 +188,7 @@ EXPERIMENT = Table(
         "dataset": NAME,
         "protocol": TEXT,
         "select": matching(METRIC, "the name of a metric"),
-        "folds": COUNT,
+        "folds": FOLDS,
         "trials": COUNT,
         "seeds": COUNT,
         "scheduler": TEXT,

@@ -8,7 +8,7 @@ from harness import commands
 from harness.analysis import baselines, budget, conditions, reference, tuning
 from harness.analysis.budget import Budget, Budgets
 from harness.analysis.results import OnDataset, configurations, telling_settings, usual_settings
-from harness.spec import Result, Trial
+from harness.spec import Result, Trial, Tuned
 from harness.spec.recipes import recipe_of
 from harness.tables.layout import Column
 
@@ -149,20 +149,25 @@ def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
 def value_notes(spent: Budget) -> Iterator[str]:
     """Which values of a row are the protocol's, found or meant for other settings, and which were set by hand."""
     if spent.tuned:
-        different = [
-            f"{difference.name} = {in_between(difference.there)} (here: {written(difference.here)})"
-            for difference in tuning.found_elsewhere(spent.trial, spent.tuned)
-        ]
-        if different:
-            verb = "were found with" if spent.tuned.trials else "are meant for"
-            yield f"Its values {verb} {'; '.join(different)}."
+        yield from found_elsewhere(spent.trial, spent.tuned)
     if spent.by_hand:
         yield f"Set by hand: {', '.join(f'{name} = {written(value)}' for name, value in spent.by_hand.items())}."
 
 
-def in_between(value: Any) -> str:
-    """A value, or the limits of one."""
-    return " to ".join(map(written, value)) if isinstance(value, tuple) and len(value) == 2 else written(value)
+def found_elsewhere(trial: Trial, values: Tuned) -> Iterator[str]:
+    """Says so if the protocol's values, which a trial has, were found with other settings than its own."""
+    different = [
+        f"{difference.name} = {there(difference)} (here: {written(difference.here)})"
+        for difference in tuning.found_elsewhere(trial, values)
+    ]
+    if different:
+        verb = "were found with" if values.trials else "are meant for"
+        yield f"Its values {verb} {'; '.join(different)}."
+
+
+def there(difference: tuning.Difference) -> str:
+    """What a setting is elsewhere: 0.1, or 0.1 to 0.2."""
+    return " to ".join(map(written, difference.there)) if difference.is_range else written(difference.there)
 
 
 def sentence(words: str) -> str:

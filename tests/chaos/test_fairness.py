@@ -1,13 +1,17 @@
 """Unequal treatment that a table must show, and damaged records of experiments."""
 
+import contextlib
 import json
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.spec import ExperimentRecord
 from harness.store import Store
+from tests.chaos.mutants import ODD, populate
 from tests.conftest import Harness
 from tests.factories import an_experiment
 
@@ -37,14 +41,16 @@ def test_values_found_elsewhere_are_said_to_be(small: Path, harness: Harness) ->
     file = small / "protocols" / "tiny.toml"
     found = "[tuned.blobs.triplet]\nmargin = 0.3\ntrials = 7\nfound_with = { epochs = 1, resize = 32, crop = 32 }\n"
     file.write_text(file.read_text() + found)
-    said = harness(*RUN, "triplet", "--set", "epochs=2", "--set", "resize=24", "--set", "crop=24")
+    words = (*RUN, "triplet", "--set", "epochs=2", "--set", "resize=24", "--set", "crop=24")
+    here = "epochs = 1 (here: 2); resize = 32 (here: 24); crop = 32 (here: 24)"
+    assert f"\ntriplet: Its values were found with {here}.\n" in harness(*words, "--dry-run").out
+    said = harness(*words)
     assert "values found by 7 trials of random search on validation classes" in said.out
     assert "no random search" not in said.out
-    here = "epochs = 1 (here: 2); resize = 32 (here: 24); crop = 32 (here: 24)"
     assert f"Its values were found with {here}." in said.out
     protocol = "resize = 24 (protocol: 32); crop = 24 (protocol: 32); epochs = 2 (protocol: 1)"
     assert f"Protocol tiny, but {protocol}." in said.out
-    assert "were found with" not in harness(*RUN, "triplet").out
+    assert "were found with" not in harness(*RUN, "triplet", "--dry-run").out + harness(*RUN, "triplet").out
 
 
 @pytest.mark.fault(
@@ -66,10 +72,13 @@ def test_a_damaged_record_of_an_experiment_is_one_line(
     else:
         changed = json.dumps({**json.loads(text), "seeds": 9})
         wrong.write_text({"cut": text[:50], "foreign": "[1, 2]", "edited": changed, "copied": text}[damage])
-    for command in (("tables",), ("status",), ("report",), ("tables", "--table", "search")):
+    commands = [("tables",), ("status",), ("tables", "--table", "search"), ("import", str(tmp_path / "results"))]
+    if damage == "cut":
+        commands.append(("report",))  # draws, which takes seconds
+    for command in commands:
         said = harness(*command)
         assert said.code == 1, command
-        assert len(said.err.splitlines()) == 1
+        assert len(said.err.splitlines()) == 1, command
         assert said.err.startswith(f"harness: {wrong}: ")
     assert "| Triplet" in harness("tables").out
     said = harness(*RUN, "triplet")
@@ -79,6 +88,33 @@ def test_a_damaged_record_of_an_experiment_is_one_line(
         assert said.code == 2
         assert said.err.startswith(f"harness: {file}: ")
         assert said.err.endswith("; remove it: the same command writes it again\n")
+
+
+@pytest.mark.fault(
+    "one field of an experiment's record holds something odd: 1e300, a terminal's command, a list, 10^400, ...",
+    "the record is refused in one line, or tables, status and `show` work with it",
+)
+def test_an_odd_record_of_an_experiment_breaks_no_command(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    results = populate(store.root)
+    search, final = ([run.id for run in results if run.is_single and run.trial.on_test is on] for on in (False, True))
+    good = an_experiment(search=tuple(sorted(search)), final=tuple(sorted(final)), trials=2)
+    accepted = []
+    for name in good.to_json():
+        for odd in ODD:
+            data = {**good.to_json(), name: odd}
+            with contextlib.suppress(TypeError, ValueError, AttributeError):  # what cannot be hashed keeps the old id
+                data["id"] = replace(good, **{name: tuple(odd) if isinstance(odd, list) else odd}).id
+            with contextlib.suppress(ValueError):
+                accepted.append(ExperimentRecord.from_json(json.loads(json.dumps(data))))
+    assert len(accepted) > 50
+    for record in random.Random(0).sample(accepted, 25):
+        store.put_experiment(record)
+        for command in (("tables", "--table", "all"), ("status",), ("show", final[0])):
+            said = harness(*command)
+            assert said.code == 0, said.err
+            assert "\x1b" not in said.out
+        (store.root / "experiments" / f"{record.id}.json").unlink()
 
 
 @pytest.mark.fault(

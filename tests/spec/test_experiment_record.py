@@ -67,6 +67,7 @@ def test_a_trial_may_have_several_roles() -> None:
         ({"final": 3}, "final=3 must be a list"),
         ({"command": None}, "command=None must be text"),
         ({"folds": "1"}, "folds='1' must be an integer"),
+        ({"folds": 10**9}, "folds=1000000000 must be an integer from 1 to 100"),
         ({"select_epochs": 1}, "select_epochs=1 must be true or false"),
         ({"seeds": True}, "seeds=True must be an integer"),
         ({"seeds": -1}, "seeds=-1 must be an integer"),

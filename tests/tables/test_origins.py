@@ -8,7 +8,7 @@ import pytest
 
 from harness import config
 from harness.analysis.tuning import unlike_protocol
-from harness.spec import Result
+from harness.spec import Result, Tuned
 from harness.tables.build import build
 from harness.tables.layout import Table
 from tests.factories import NETWORK, USUAL, a_trial, an_experiment, baseline, cub, loss_row
@@ -189,6 +189,18 @@ def test_values_used_with_another_network_crop_or_number_of_epochs_are_footnoted
         "epochs = 4 (here: 1)",
     ):
         assert words in note
+
+
+def test_epochs_of_drops_are_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Tuned({"margin": 0.2}, trials=3, found_with={"drops": (3, 5), "lr": (0.1, 0.2)})
+    protocol = replace(config.protocol("quick"), tuned={"emoji": {"triplet": found}})
+    monkeypatch.setattr(config, "find_protocol", lambda name: protocol)
+    (table,) = build([loss_row("triplet", "Triplet", 0.5, drops=(4,), lr=0.3)])
+    assert notes(table)["Triplet"] == (
+        "Its values were found with drops = 3,5 (here: 4); lr = 0.1 to 0.2 (here: 0.3).",
+    )
+    (table,) = build([loss_row("triplet", "Triplet", 0.5, drops=(3, 5), lr=0.15)])
+    assert notes(table)["Triplet"] == ()
 
 
 def test_a_loss_without_found_values_beside_losses_with_them_is_named() -> None:
