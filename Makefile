@@ -15,7 +15,7 @@ BIN := .venv/bin
 demo: .venv/installed  ## train the four core losses on the embedded dataset and print the table
 	$(BIN)/harness run
 
-test: .venv/installed  ## every test
+test: .venv/installed  ## every test but the long faults, which `make chaos` runs
 	$(BIN)/pytest
 
 check: lint  ## format, lint, types and the fast tests

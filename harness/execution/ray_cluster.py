@@ -88,7 +88,7 @@ class Cluster:
             if isinstance(error, OSError):
                 raise UserError(f"Ray cannot start in {ray_folder()} (set by RAY_TMPDIR): {reason}") from None
             raise
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and terminate is not None:
             signal.signal(signal.SIGTERM, terminate)  # not Ray's, which dumps the stack and aborts
         try:
             if url := context.dashboard_url:

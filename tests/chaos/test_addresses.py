@@ -152,3 +152,11 @@ def test_a_missing_or_wrong_token_is_called_that(
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     file.write_text(f"{TOKEN}\n")
     ray_checks.check_address(guarded)
+
+
+@pytest.mark.fault("a proxy in the environment, as on many clusters", "Ray's head is asked directly")
+def test_a_cluster_is_not_asked_through_a_proxy(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    ray_checks.check_address(guarded)

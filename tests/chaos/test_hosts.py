@@ -19,7 +19,7 @@ from tests.processes import bits, finish, leftovers, until
 
 pytestmark = pytest.mark.chaos_long
 
-SEARCH = ("--trials", "8", "--seeds", "2", "--ensemble", "2")
+SEARCH = ("--trials", "12", "--seeds", "2", "--ensemble", "2")
 
 
 @pytest.fixture
@@ -40,9 +40,10 @@ def nodes(hosts: Hosts) -> int:
 
 
 def just_begun(results: Path) -> int:
-    """The process of a trial that is in its first epoch; 0 if there is none."""
+    """The process of a trial that is in its first or second epoch; 0 if there is none."""
     for beat in heartbeat.read(Storage(str(results / "artifacts"))):
-        if "epoch 1/4" in beat.position and Path(f"/proc/{beat.pid}").exists():
+        early = "epoch 1/4" in beat.position or "epoch 2/4" in beat.position
+        if early and Path(f"/proc/{beat.pid}").exists():
             return beat.pid
     return 0
 
@@ -53,13 +54,13 @@ class Running:
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(words, **pipes, text=True, env=environment, start_new_session=True)
-        self.err = ""
+        self.err, self.begun = "", time.monotonic()
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.err += line
+            self.err += f"{time.monotonic() - self.begun:.0f} s  {line}"
 
     def until_said(self, sign: str, times: int = 1) -> None:
         until(lambda: self.err.count(sign) >= times or self.process.poll() is not None, seconds=300)
@@ -98,6 +99,7 @@ def test_a_search_across_three_hosts_survives(
         os.kill(worker, signal.SIGCONT)
         out, _ = running.process.communicate(timeout=400)
     finally:
+        print(running.err)
         running.process.kill()
     assert running.process.returncode == 0, running.err
     assert bits(results) == bits(reference)
