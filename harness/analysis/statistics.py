@@ -21,7 +21,7 @@ POWER = 0.8  # of the test that `seeds_needed` plans
 MANY_SEEDS = 1000  # nobody trains more
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sums:
     """A metric of one loss, summed over the queries of each class."""
 
@@ -116,7 +116,7 @@ def difference(first: Sums, second: Sums) -> Estimate:
     return Estimate(first.value - second.value, _parts(first.residuals() - second.residuals()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pairs:
     """All pairs of the losses of one column, as matrices: [i, j] is loss i against loss j. NaN: not tested."""
 

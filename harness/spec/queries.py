@@ -78,7 +78,16 @@ class PerQuery:
             names = stored["names"].astype(np.uint8).tobytes().decode(errors="replace").split("\0")
             found = cls(**{**stored, "depth": int(stored["depth"]), "names": tuple(names)})
             found.check()
-        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            OSError,
+            EOFError,
+            MemoryError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
             raise ValueError(f"not the values of queries: {error}") from None
         return found
 
