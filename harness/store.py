@@ -216,12 +216,20 @@ class Store:
         experiments, more = self.experiments()
         return results, experiments, [*problems, *more]
 
+    def failures(self) -> list[Path]:
+        """The records of failed trials."""
+        return sorted(self.root.glob(f"{FOLDERS[Failure]}/*/*/*.json"))
+
+    def has(self, prefix: str) -> bool:
+        """Whether the id of a result begins so."""
+        return any(file.stem.startswith(prefix) for file in self.files()) if prefix else False
+
     def find(self, prefix: str) -> Path:
         """The file of the one result whose id begins with `prefix`, readable or not. A copy does not stand in the way
         of its original."""
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
         if not files:
-            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()][:20])
+            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()], see="harness ls runs")
         files = [file for file in files if not self.is_misplaced(file)] or files
         if len(files) > 1:
             raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")
