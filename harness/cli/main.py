@@ -28,6 +28,7 @@ COMMANDS = (
     "import_",
     "eval",
     "embed",
+    "init_loss",
     "check_loss",
     "data",
 )
