@@ -43,6 +43,14 @@ class Store:
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
+    def check(self) -> None:
+        """A UserError if the folder cannot be written, as far as can be seen without writing."""
+        existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise UserError(f"cannot write results to {self.root}: {existing} is a file")
+        if not os.access(existing, os.W_OK):
+            raise UserError(f"cannot write results to {self.root}: no permission to write to {existing}")
+
     def prepare(self, needed: int = PROBE) -> None:
         """Raise a UserError now, not after hours of training, if the folder cannot be written or has no room for so
         many bytes."""

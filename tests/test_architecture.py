@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "provenance": {"spec", "losses"},
     "analysis": {"spec", "config", "plan", "provenance", "store", "sources", "losses"},
     "data": {"spec", "storage", "files"},
-    "backbones": {"spec", "storage"},
+    "backbones": {"spec", "storage", "files"},
     "evaluation": {"spec", "storage"},
     "training": {"spec", "storage", "provenance", "data", "backbones", "evaluation", "losses"},
     "execution": {

@@ -31,6 +31,7 @@ COMMANDS = (
     "init_loss",
     "check_loss",
     "data",
+    "weights",
 )
 for name in COMMANDS:
     import_module(f"harness.cli.{name}")
