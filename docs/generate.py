@@ -19,8 +19,8 @@ import typer
 import harness
 import losses
 from harness import config
+from harness import pages as pages_of
 from harness.cli.main import app
-from harness.spec import SEARCHABLE, SETTINGS, Tuned
 
 ROOT = Path(__file__).parent.parent
 Pages = dict[str, str]  # path without its ending -> Markdown
@@ -41,188 +41,80 @@ def pages() -> Pages:
         **protocol_pages(),
         **dataset_pages(),
         **command_pages(),
-        "settings": settings_page(),
         "faults": faults_page(),
+        "settings": page(map(markdown, pages_of.of_settings())),
         "python": python_page(),
         **copied_pages(),
     }
 
 
-# --- losses ---
+# --- losses, protocols, datasets, settings: what `harness show` prints, as Markdown ---
 
 
 def loss_pages() -> Pages:
     specs = [config.loss(name) for name in losses.names()]
-    rows = [[f"[{code(spec.name)}]({spec.name}.md)", escape(spec.title), escape(spec.cite)] for spec in specs]
+    rows = [[linked(pages_of.Link("losses", spec.name), "."), escape(spec.title), escape(spec.cite)] for spec in specs]
     overview = index("Losses", "Every loss of this package.", ["name", "title", "source"], rows)
-    return {"losses/index": overview, **{f"losses/{spec.name}": loss_page(spec) for spec in specs}}
-
-
-def loss_page(spec: Any) -> str:
-    loss = losses.get(spec.name)
-    facts = {
-        "Name": code(spec.name),
-        "File": code(f"losses/{spec.name}.py"),
-        "Source": escape(spec.cite),
-        "Version": code(spec.version),
-        "Family": escape(spec.family),
+    return {
+        "losses/index": overview,
+        **{f"losses/{spec.name}": page(map(markdown, pages_of.of_loss(spec))) for spec in specs},
     }
-    parts = [
-        f"# {escape(spec.title)}",
-        listed(facts),
-        block("bash", f"harness run --losses {spec.name}"),
-        "## Formula, source and deviations",
-        prose(inspect.getdoc(loss) or ""),
-        "## Knobs",
-        knob_table(spec),
-    ]
-    if used := tuned_rows(spec.name):
-        parts += ["## Values that protocols use", table(["protocol", "dataset", "values", "source"], used)]
-    if bibtex := getattr(loss, "bibtex", ""):
-        parts += ["## BibTeX", block("bibtex", inspect.cleandoc(bibtex))]
-    return page(parts)
-
-
-def knob_table(spec: Any) -> str:
-    if not spec.knobs:
-        return "This loss has no knobs."
-    rows = [
-        [
-            code(f"{spec.name}.{name}"),
-            escape(knob.allowed),
-            code(written(knob.default)),
-            escape(str(spec.space.get(name, "no"))),
-        ]
-        for name, knob in spec.knobs.items()
-    ]
-    return page(
-        [
-            f"Set one with `--set {rows[0][0].strip('`')}=VALUE`. The last column is what random search draws from.",
-            table(["knob", "allowed", "default", "searched"], rows),
-        ]
-    )
-
-
-def tuned_rows(loss: str) -> list[list[str]]:
-    """The protocols that give values for a loss, with the source they state."""
-    return [
-        [
-            f"[{code(name)}](../protocols/{name}.md)",
-            code(dataset),
-            assignments(values[loss].values),
-            source(values[loss]),
-        ]
-        for name in config.names("protocols")
-        for dataset, values in config.protocol(name).tuned.items()
-        if loss in values
-    ]
-
-
-# --- protocols, settings, datasets ---
 
 
 def protocol_pages() -> Pages:
     protocols = [config.protocol(name) for name in config.names("protocols")]
-    rows = [[f"[{code(one.name)}]({one.name}.md)", escape(one.title), escape(one.source)] for one in protocols]
-    overview = index("Protocols", "Every protocol of this package.", ["name", "title", "source"], rows)
-    return {"protocols/index": overview, **{f"protocols/{one.name}": protocol_page(one) for one in protocols}}
-
-
-def protocol_page(protocol: Any) -> str:
-    ranges = [[code(name), escape(str(values))] for name, values in protocol.search.items()]
-    folds = "on one validation fold" if protocol.folds == 1 else f"averaged over {protocol.folds} validation folds"
-    parts = [
-        f"# {escape(protocol.name)}: {escape(protocol.title)}",
-        f"Source: {escape(protocol.source)}.",
-        block("bash", f"harness run --protocol {protocol.name}"),
-        f"Search trials are compared by {escape(protocol.select)} {folds}."
-        + (" A search also chooses the number of epochs." if protocol.select_epochs else ""),
-        "## Settings",
-        "[Settings](../settings.md) lists what is allowed. An empty cell below a dataset means the common value.",
-        shared_table(protocol),
-        *(
-            f"Losses of the family `{family}` have `samples_per_class` = {samples} in batches of the same size."
-            for family, samples in protocol.families.items()
-        ),
-        "## Random search",
-        "`--trials N` draws these, and the knobs of each loss from the loss's own ranges.",
-        table(["setting", "range"], ranges),
-    ]
-    used = [
-        [code(dataset), f"[{code(loss)}](../losses/{loss}.md)", assignments(tuned.values), source(tuned)]
-        for dataset, by_loss in protocol.tuned.items()
-        for loss, tuned in by_loss.items()
-    ]
-    if used:
-        parts += ["## Values for single losses", table(["dataset", "loss", "values", "source"], used)]
-    return page([*parts, "## The file", block("toml", toml("protocols", protocol.name))])
-
-
-def shared_table(protocol: Any) -> str:
-    """The settings every loss shares: a column for each dataset that differs from the common values."""
-    special = {
-        dataset: values
-        for dataset, values in ((name, protocol.shared(name)) for name in config.names("datasets"))
-        if values != protocol.settings
-    }
     rows = [
-        [
-            code(name),
-            code(written(value)),
-            *(code(written(own[name])) if own[name] != value else "" for own in special.values()),
-        ]
-        for name, value in protocol.settings.items()
+        [linked(pages_of.Link("protocols", one.name), "."), escape(one.title), escape(one.source)] for one in protocols
     ]
-    return table(["setting", "value", *(code(name) for name in special)], rows)
-
-
-def settings_page() -> str:
-    rows = [[code(setting.key), escape(setting.allowed), escape(setting.meaning)] for setting in SETTINGS.values()]
-    return page(
-        [
-            "# Settings",
-            "The settings of a trial. A protocol gives their values; `--set KEY=VALUE` overrides one for every loss.",
-            table(["setting", "allowed", "meaning"], rows),
-        ]
-    )
+    overview = index("Protocols", "Every protocol of this package.", ["name", "title", "source"], rows)
+    written_pages = {
+        f"protocols/{one.name}": page([*map(markdown, pages_of.of_protocol(one)), *file_of("protocols", one.name)])
+        for one in protocols
+    }
+    return {"protocols/index": overview, **written_pages}
 
 
 def dataset_pages() -> Pages:
     datasets = [config.dataset(name) for name in config.names("datasets")]
-    rows = [[f"[{code(one.name)}]({one.name}.md)", escape(one.title), escape(one.note)] for one in datasets]
+    rows = [[linked(pages_of.Link("datasets", one.name), "."), escape(one.title), escape(one.note)] for one in datasets]
     overview = index("Datasets", "Every dataset this package knows.", ["name", "title", "what it holds"], rows)
-    return {"datasets/index": overview, **{f"datasets/{one.name}": dataset_page(one) for one in datasets}}
-
-
-def dataset_page(dataset: Any) -> str:
-    counts = [
-        ["training", f"{dataset.train_classes:,}", f"{dataset.train_images:,}"],
-        ["test", f"{dataset.test_classes:,}", f"{dataset.test_images:,}"],
-    ]
-    if dataset.query_images:
-        counts.append(["of the test images, queries", "", f"{dataset.query_images:,}"])
-    facts = {
-        "Source": escape(dataset.cite),
-        "Default protocol": f"[{code(dataset.protocol)}](../protocols/{dataset.protocol}.md)",
-        "Recall@K": "K = " + ", ".join(map(str, dataset.recall_at)),
-        "Version": code(dataset.version),
+    written_pages = {
+        f"datasets/{one.name}": page([*map(markdown, pages_of.of_dataset(one)), *file_of("datasets", one.name)])
+        for one in datasets
     }
-    parts = [
-        f"# {escape(dataset.title)}",
-        escape(dataset.note) + ".",
-        block("bash", f"harness run --dataset {dataset.name}"),
-        table(["classes are split, never images", "classes", "images"], counts),
-        listed(facts),
-        "## How to get it",
-    ]
-    if dataset.layout == "embedded":
-        parts.append("It comes with the package.")
-    if dataset.archives:
-        parts.append(block("bash", f"harness data download {dataset.name}\nharness data check {dataset.name}"))
-        parts.append(table(["archive", "checksum"], [[code(a["url"]), code(a["checksum"])] for a in dataset.archives]))
-    if dataset.manual:
-        parts.append(f"By hand: {escape(dataset.manual)}.")
-    return page([*parts, "## The file", block("toml", toml("datasets", dataset.name))])
+    return {"datasets/index": overview, **written_pages}
+
+
+def file_of(kind: str, name: str) -> list[str]:
+    text = (ROOT / "configs" / kind / f"{name}.toml").read_text(encoding="utf-8")
+    return ["## The file", block("toml", text)]
+
+
+def markdown(part: pages_of.Part) -> str:
+    """A part of a page as Markdown."""
+    match part:
+        case str():
+            return escape(part)
+        case pages_of.Heading(text, level):
+            return f"{'#' * level} {escape(text)}"
+        case pages_of.Facts(values):
+            return listed({name: cell_text(value) for name, value in values.items()})
+        case pages_of.Table(headers, rows):
+            return table([escape(header) for header in headers], ([cell_text(one) for one in row] for row in rows))
+        case pages_of.Block(language, text):
+            return block(language, text)
+        case pages_of.Docstring(text):
+            return prose(text)
+
+
+def cell_text(value: pages_of.Cell) -> str:
+    return linked(value, "..") if isinstance(value, pages_of.Link) else escape(value)
+
+
+def linked(link: pages_of.Link, folder: str) -> str:
+    """A link to the page of a loss, protocol or dataset; `folder` is . in its own folder, and .. in another."""
+    place = f"{link.name}.md" if folder == "." else f"../{link.kind}/{link.name}.md"
+    return f"[{code(link.name)}]({place})"
 
 
 # --- commands ---
@@ -354,34 +246,16 @@ def plain(annotation: Any) -> Any:
 
 
 def prose(docstring: str) -> str:
-    """A docstring as Markdown: formulas as they stand in a block of their own, everything else escaped.
-
-    A formula is a line that begins `L = `, `X(t+1) = `, `J_ij = `; it goes on to the end of its sentence.
-    """
+    """A docstring as Markdown: formulas as they stand in a block of their own, everything else escaped."""
     parts: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", docstring):
-        formula, rest = split_formula(paragraph)
-        if formula:
-            parts.append(block("text", formula.replace("`", "")))
-        if re.match(r"- ", rest):
-            items = re.split(r"\n(?=- )", rest)
-            parts.append("\n".join("- " + escape(" ".join(item.split())[2:]) for item in items))
-        elif rest:
-            parts.append(escape(" ".join(rest.split())))
+    for kind, text in pages_of.Docstring(docstring).parts():
+        if kind == "formula":
+            parts.append(block("text", text.replace("`", "")))
+        elif kind == "item" and parts and parts[-1].startswith("- "):
+            parts[-1] += f"\n- {escape(text)}"
+        else:
+            parts.append(f"- {escape(text)}" if kind == "item" else escape(text))
     return page(parts).rstrip("\n")
-
-
-FORMULA = re.compile(r"^\s*[A-Z]\w*(\([^)\n]*\))? *= ", re.MULTILINE)
-
-
-def split_formula(paragraph: str) -> tuple[str, str]:
-    """What of a paragraph is formula, and the prose after it."""
-    starts = [found.start() for found in FORMULA.finditer(paragraph)]
-    if not starts or starts[0] != 0:
-        return "", paragraph
-    end = re.compile(r"\.\s+(?=[A-Z`])").search(paragraph, starts[-1])
-    cut = end.end() if end else len(paragraph)
-    return paragraph[:cut].rstrip(), paragraph[cut:]
 
 
 def escape(text: str) -> str:
@@ -429,37 +303,6 @@ def index(title: str, sentence: str, headers: Sequence[str], rows: Sequence[Sequ
 
 def sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.;])\s", " ".join(text.split()))
-
-
-def written(value: Any) -> str:
-    """A value as --set reads it."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value)) or "(empty)"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def assignments(values: Mapping[str, Any]) -> str:
-    return ", ".join(code(f"{key}={written(value)}") for key, value in values.items())
-
-
-def source(tuned: Tuned) -> str:
-    """Where values come from; of those that a search found also its trials and its settings."""
-    if not tuned.trials:
-        return escape(tuned.source)
-    ranges = {
-        name: value for name, value in tuned.found_with.items() if name in SEARCHABLE and isinstance(value, tuple)
-    }
-    settings = {name: value for name, value in tuned.found_with.items() if name not in ranges}
-    found = ", ".join(
-        [assignments(settings), *(f"{code(name)} from {low:g} to {high:g}" for name, (low, high) in ranges.items())]
-    )
-    return f"{escape(tuned.source)}; {tuned.trials} trials with {found}"
-
-
-def toml(kind: str, name: str) -> str:
-    return (ROOT / "configs" / kind / f"{name}.toml").read_text(encoding="utf-8")
 
 
 # --- pages of the repository that lie outside docs/ ---

@@ -1,6 +1,5 @@
 """configs/*.toml and the losses' signatures, read into the nouns of spec. An unknown key or name is a UserError."""
 
-import dataclasses
 import inspect
 import math
 import os
@@ -8,7 +7,7 @@ import re
 import tomllib
 import typing
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,17 +91,21 @@ def dataset(name: str) -> Dataset:
 
 
 def _dataset_keys() -> set[str]:
-    return {item.name for item in dataclasses.fields(Dataset)} - {"name", "path", "fingerprint"}
+    return {item.name for item in fields(Dataset)} - {"name", "path", "fingerprint"}
 
 
 def _dataset(name: str, place: str, data: dict[str, Any]) -> Dataset:
-    needed = {item.name for item in dataclasses.fields(Dataset) if item.default is dataclasses.MISSING} - {"name"}
+    has_default = {item.name: (item.default, item.default_factory) != (MISSING, MISSING) for item in fields(Dataset)}
+    needed = {name for name, given in has_default.items() if not given} - {"name"}
     check_keys(place, data, needed, _dataset_keys())
     hints = typing.get_type_hints(Dataset)
     for key in ("recall_at", "archives"):
         if not isinstance(data.get(key, []), list):
             raise UserError(f"{place}: {key}={data[key]}: must be a list")
         data[key] = tuple(data.get(key, ()))
+    resized = data.get("resized", {})
+    if not isinstance(resized, dict) or not all(type(side) is int and side > 0 for side in resized.values()):
+        raise UserError(f"{place}: resized={resized}: must be a table of fingerprints and short sides in pixels")
     for key, value in data.items():
         kind = typing.get_origin(hints[key]) or hints[key]
         if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):

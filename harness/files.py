@@ -80,6 +80,13 @@ def check_room(folder: Path, needed: int = PROBE) -> None:
         raise no_room(folder, needed)
 
 
+def cache_home() -> Path:
+    """The folder of what can be made or downloaded again, on this machine."""
+    if chosen := os.environ.get("HARNESS_CACHE"):
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "metric-loss-harness"
+
+
 def no_room(folder: Path, needed: int) -> OSError:
     """Says what is needed and what is there."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

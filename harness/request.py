@@ -80,9 +80,8 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     names = loss_names(request.losses)
     settings = {**protocol.shared(dataset.name), **check_settings(words_of(request.set))}
     check_rules({**config.DEFAULTS, **settings})
-    check_weights(request, settings)
     data_root = Path(request.data_root).absolute()
-    locate(dataset, data_root)
+    check_existence(dataset, data_root, request.weights or settings["weights"], settings["backbone"])
     losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
     grid = grid_values(words_of(request.grid), losses)
@@ -162,14 +161,6 @@ def ensemble_sizes(request: Request) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def locate(dataset: Dataset, data_root: Path) -> None:
-    """A UserError if the dataset is not there."""
-    from harness.data import listing
-
-    if dataset.layout != "embedded":
-        listing.locate(dataset, data_root)
-
-
 def identify(dataset: Dataset, data_root: Path, say: Callable[[str], None]) -> Dataset:
     """The dataset with the fingerprint of its images, by which trials are named."""
     from harness.data import listing
@@ -193,12 +184,30 @@ def resolve_weights(
     return sources.resolve(settings["backbone"], weights)
 
 
-def check_weights(request: Request, settings: Mapping[str, Any]) -> None:
-    """A UserError if --weights names a file that does not exist."""
-    weights = request.weights or settings["weights"]
+def check_existence(dataset: Dataset, data_root: Path, weights: str, backbone: str) -> None:
+    """A UserError if the images or the weights are not on this machine: one for both, with the commands that get
+    them."""
+    from harness.backbones import downloads
+    from harness.data import listing
+
     if weights not in protocols.WEIGHTS and not Path(weights).is_file():
         raise UserError(
             f"--weights {weights}: no such file; must be hub, package, none, or a .pth or .safetensors file"
+        )
+    no_images = dataset.layout != "embedded" and not listing.exists(dataset, data_root)
+    no_weights = weights == "hub" and backbone in downloads.URLS and not downloads.place(backbone).is_file()
+    get_weights = f"harness weights download {backbone}"
+    if no_images and no_weights and dataset.archives:
+        raise UserError(
+            f"{dataset.name}: neither its images (searched {data_root}; --data-root) nor the weights of {backbone} are "
+            f"here; get both: harness data download {dataset.name} && {get_weights}"
+        )
+    if no_images:
+        also = f"; and the weights of {backbone} with {get_weights}" if no_weights else ""
+        raise UserError(f"{listing.absence(dataset, data_root)}{also}")
+    if no_weights:
+        raise UserError(
+            f"the weights of {backbone} are not here; get them with: {get_weights}; or give --weights FILE, or none"
         )
 
 

@@ -43,6 +43,14 @@ class Store:
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
+    def check(self) -> None:
+        """A UserError if the folder cannot be written, as far as can be seen without writing."""
+        existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise UserError(f"cannot write results to {self.root}: {existing} is a file")
+        if not os.access(existing, os.W_OK):
+            raise UserError(f"cannot write results to {self.root}: no permission to write to {existing}")
+
     def prepare(self, needed: int = PROBE) -> None:
         """Raise a UserError now, not after hours of training, if the folder cannot be written or has no room for so
         many bytes."""
@@ -216,12 +224,20 @@ class Store:
         experiments, more = self.experiments()
         return results, experiments, [*problems, *more]
 
+    def failures(self) -> list[Path]:
+        """The records of failed trials."""
+        return sorted(self.root.glob(f"{FOLDERS[Failure]}/*/*/*.json"))
+
+    def has(self, prefix: str) -> bool:
+        """Whether the id of a result begins so."""
+        return any(file.stem.startswith(prefix) for file in self.files()) if prefix else False
+
     def find(self, prefix: str) -> Path:
         """The file of the one result whose id begins with `prefix`, readable or not. A copy does not stand in the way
         of its original."""
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
         if not files:
-            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()][:20])
+            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()], see="harness ls runs")
         files = [file for file in files if not self.is_misplaced(file)] or files
         if len(files) > 1:
             raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")

@@ -57,9 +57,13 @@ class Angular(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Annotated[float, Limit(above=0, most=STEEPEST)] = 45.0,
-        weight: Positive = 2.0,
-        n_pairs: Literal["raw", "unit"] = "raw",
+        alpha: Annotated[
+            float, Limit(above=0, most=STEEPEST), "largest allowed angle at the negative, in degrees"
+        ] = 45.0,
+        weight: Annotated[Positive, "factor of the angular term beside the N-pairs term"] = 2.0,
+        n_pairs: Annotated[
+            Literal["raw", "unit"], "embeddings of the N-pairs term: as they are, or of unit length"
+        ] = "raw",
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

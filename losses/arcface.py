@@ -46,9 +46,11 @@ class ArcFace(Loss):
         num_classes: int,
         dim: int,
         *,
-        scale: Positive = 64.0,
-        margin: Annotated[float, Limit(above=0, most=1.57)] = 0.5,
-        lr_factor: Positive = 1.0,
+        scale: Annotated[Positive, "factor of the cosines before the softmax"] = 64.0,
+        margin: Annotated[float, Limit(above=0, most=1.57), "angle added to that of the right class, in radians"] = 0.5,
+        lr_factor: Annotated[
+            Positive, "learning rate of the class vectors, relative to that of the embedding layer"
+        ] = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.scale = scale

@@ -1,5 +1,7 @@
 """The contrastive loss pulls positives together and pushes negatives beyond a margin."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,13 @@ class Contrastive(Loss):
     """
     space = {"margin": Range(0.2, 1.4)}
 
-    def __init__(self, num_classes: int, dim: int, *, margin: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        margin: Annotated[Positive, "distance beyond which two images of different classes do not matter"] = 1.0,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin
 

@@ -1,6 +1,7 @@
 """Facility location compares the best wrong clustering of the batch with the right one."""
 
 import math
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,14 @@ class FacilityLocation(Loss):
     """
     space = {"gamma": Range(0.1, 30.0, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, gamma: Positive = 1.0, swaps: Count = 5) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        gamma: Annotated[Positive, "weight of the difference between clusters and classes, 1 - NMI"] = 1.0,
+        swaps: Annotated[Count, "passes that refine the medoids"] = 5,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.gamma = gamma
         self.swaps = swaps

@@ -55,17 +55,27 @@ class Group(Loss):
         num_classes: int,
         dim: int,
         *,
-        anchors: Count = 2,
-        steps: Count = 1,
-        temperature: Positive = 24.0,
-        similarity: Literal["pearson", "cosine", "gaussian"] = "pearson",
-        negatives: Literal["clamp", "shift"] = "clamp",
-        zero_diagonal: bool = True,
-        cross_entropy: Annotated[float, Limit(least=0)] = 0.0,
-        classes: Literal["all", "batch"] = "all",
-        objective: Literal["cross_entropy", "kl"] = "cross_entropy",
-        bias: bool = True,
-        lr_factor: Positive = 1.0,
+        anchors: Annotated[Count, "images per class that enter with their label as a one-hot row"] = 2,
+        steps: Annotated[Count, "rounds of replicator dynamics"] = 1,
+        temperature: Annotated[Positive, "divides the logits before their softmax"] = 24.0,
+        similarity: Annotated[
+            Literal["pearson", "cosine", "gaussian"], "how the similarity W of two embeddings is measured"
+        ] = "pearson",
+        negatives: Annotated[
+            Literal["clamp", "shift"], "negative similarities become 0, or all are raised until the lowest is 0"
+        ] = "clamp",
+        zero_diagonal: Annotated[bool, "whether an image has no say in its own label"] = True,
+        cross_entropy: Annotated[
+            float, Limit(least=0), "weight of the cross-entropy of the raw logits, added to the loss"
+        ] = 0.0,
+        classes: Annotated[Literal["all", "batch"], "columns of X: all classes, or only those of the batch"] = "all",
+        objective: Annotated[
+            Literal["cross_entropy", "kl"], "cross-entropy of the refined labels, or their divergence within classes"
+        ] = "cross_entropy",
+        bias: Annotated[bool, "whether the classifier has a bias"] = True,
+        lr_factor: Annotated[
+            Positive, "learning rate of the classifier, relative to that of the embedding layer"
+        ] = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.lr_factor = lr_factor

@@ -1,5 +1,7 @@
 """Lifted structure compares every positive pair with all negatives of both its samples."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
@@ -32,7 +34,13 @@ class LiftedStructure(Loss):
     """
     space = {"margin": Range(0.2, 5.0, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, margin: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        margin: Annotated[Positive, "by how much negatives should be farther than positives"] = 1.0,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin
 

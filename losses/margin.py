@@ -55,13 +55,19 @@ class Margin(Loss):
         num_classes: int,
         dim: int,
         *,
-        margin: Positive = 0.2,
-        beta: Positive = 1.2,
-        betas: Literal["class", "shared", "fixed"] = "class",
-        nu: Annotated[float, Limit(least=0)] = 0.0,
-        cutoff: Positive = 0.5,
-        nonzero_cutoff: Annotated[float | None, Limit(above=0)] = 1.4,
-        lr_factor: Positive = 1.0,
+        margin: Annotated[Positive, "half of the gap between positives and negatives"] = 0.2,
+        beta: Annotated[Positive, "the boundary between positives and negatives, at the start"] = 1.2,
+        betas: Annotated[
+            Literal["class", "shared", "fixed"], "a learned boundary per class, one for all, or a fixed one"
+        ] = "class",
+        nu: Annotated[float, Limit(least=0), "weight of the boundaries themselves in the loss"] = 0.0,
+        cutoff: Annotated[Positive, "negatives closer than this are drawn as if at this distance"] = 0.5,
+        nonzero_cutoff: Annotated[
+            float | None, Limit(above=0), "negatives at least this far are not drawn; none: beta + margin"
+        ] = 1.4,
+        lr_factor: Annotated[
+            Positive, "learning rate of the boundaries, relative to that of the embedding layer"
+        ] = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin

@@ -47,10 +47,12 @@ class MultiSimilarity(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Positive = 2.0,
-        beta: Positive = 50.0,
-        base: Annotated[float, Limit(least=-1)] = 0.5,
-        epsilon: Annotated[float, Limit(least=0)] = 0.1,
+        alpha: Annotated[Positive, "sharpness of the sum over positives"] = 2.0,
+        beta: Annotated[Positive, "sharpness of the sum over negatives"] = 50.0,
+        base: Annotated[float, Limit(least=-1), "cosine that parts positives from negatives, the paper's lambda"] = 0.5,
+        epsilon: Annotated[
+            float, Limit(least=0), "slack of the mining: how far pairs that are right already still count"
+        ] = 0.1,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

@@ -41,7 +41,13 @@ class NPairs(Loss):
     """
     space = {"l2": Range(1e-4, 0.1, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, l2: Annotated[float, Limit(least=0)] = 0.02) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        l2: Annotated[float, Limit(least=0), "weight of the squared length of the embeddings"] = 0.02,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.l2 = l2
 

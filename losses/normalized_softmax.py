@@ -1,5 +1,7 @@
 """Normalized softmax, of "Classification is a strong baseline for deep metric learning"."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -28,7 +30,16 @@ class NormalizedSoftmax(Loss):
     """
     space = {"temperature": Range(0.02, 0.2, log=True), "lr_factor": Range(1.0, 100.0, log=True)}
 
-    def __init__(self, num_classes: int, dim: int, *, temperature: Positive = 0.05, lr_factor: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        temperature: Annotated[Positive, "divides the cosines before the softmax"] = 0.05,
+        lr_factor: Annotated[
+            Positive, "learning rate of the class vectors, relative to that of the embedding layer"
+        ] = 1.0,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.temperature = temperature
         self.lr_factor = lr_factor

@@ -44,9 +44,9 @@ class ProxyAnchor(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Positive = 32.0,
-        delta: Annotated[float, Limit(least=0)] = 0.1,
-        lr_factor: Positive = 100.0,
+        alpha: Annotated[Positive, "sharpness of the sums over images"] = 32.0,
+        delta: Annotated[float, Limit(least=0), "margin of the cosines"] = 0.1,
+        lr_factor: Annotated[Positive, "learning rate of the proxies, relative to that of the embedding layer"] = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

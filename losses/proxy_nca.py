@@ -1,5 +1,7 @@
 """Proxy-NCA, of "No fuss distance metric learning using proxies"."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -38,9 +40,9 @@ class ProxyNCA(Loss):
         num_classes: int,
         dim: int,
         *,
-        scale: Positive = 3.0,
-        proxy_scale: Positive = 3.0,
-        lr_factor: Positive = 1.0,
+        scale: Annotated[Positive, "length of the embeddings"] = 3.0,
+        proxy_scale: Annotated[Positive, "length of the proxies"] = 3.0,
+        lr_factor: Annotated[Positive, "learning rate of the proxies, relative to that of the embedding layer"] = 1.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.scale = scale

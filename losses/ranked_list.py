@@ -51,11 +51,11 @@ class RankedList(Loss):
         num_classes: int,
         dim: int,
         *,
-        alpha: Positive = 1.2,
-        margin: Positive = 0.4,
-        T_n: Annotated[float, Limit(least=0)] = 10.0,
-        T_p: Annotated[float, Limit(least=0)] = 0.0,
-        balance: Annotated[float, Limit(least=0, most=1)] = 0.5,
+        alpha: Annotated[Positive, "distance that negatives should keep"] = 1.2,
+        margin: Annotated[Positive, "positives should be closer than alpha by this"] = 0.4,
+        T_n: Annotated[float, Limit(least=0), "how much more the nearest negatives weigh"] = 10.0,
+        T_p: Annotated[float, Limit(least=0), "how much more the farthest positives weigh"] = 0.0,
+        balance: Annotated[float, Limit(least=0, most=1), "share of the negatives' part in the loss"] = 0.5,
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha = alpha

@@ -50,12 +50,12 @@ class SoftTriple(Loss):
         num_classes: int,
         dim: int,
         *,
-        centres: Annotated[int, Limit(least=1)] = 10,
-        gamma: Positive = 0.1,
-        scale: Positive = 20.0,
-        margin: Annotated[float, Limit(least=0)] = 0.01,
-        tau: Annotated[float, Limit(least=0)] = 0.2,
-        lr_factor: Positive = 100.0,
+        centres: Annotated[int, Limit(least=1), "centres per class"] = 10,
+        gamma: Annotated[Positive, "softness of the choice among the centres of a class"] = 0.1,
+        scale: Annotated[Positive, "factor of the similarities before the softmax, the paper's lambda"] = 20.0,
+        margin: Annotated[float, Limit(least=0), "margin of the right class"] = 0.01,
+        tau: Annotated[float, Limit(least=0), "weight of the regulariser that merges centres"] = 0.2,
+        lr_factor: Annotated[Positive, "learning rate of the centres, relative to that of the embedding layer"] = 100.0,
     ) -> None:
         super().__init__(num_classes, dim)
         self.gamma = gamma

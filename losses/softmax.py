@@ -1,5 +1,7 @@
 """Softmax cross-entropy: plain classification, the paper's pre-training."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -23,7 +25,16 @@ class Softmax(Loss):
     space = {"lr_factor": Rates(1e-5, 1.0)}
     added = {"lr_factor": 1.0}
 
-    def __init__(self, num_classes: int, dim: int, *, bias: bool = True, lr_factor: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        bias: Annotated[bool, "whether the classifier has a bias"] = True,
+        lr_factor: Annotated[
+            Positive, "learning rate of the classifier, relative to that of the embedding layer"
+        ] = 1.0,
+    ) -> None:
         super().__init__(num_classes, dim)
         self.lr_factor = lr_factor
         self.classifier = nn.Linear(dim, num_classes, bias=bias)

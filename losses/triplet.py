@@ -1,6 +1,6 @@
 """The triplet loss, on FaceNet's semi-hard negatives, on the hardest, or on all triplets."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -46,8 +46,8 @@ class Triplet(Loss):
         num_classes: int,
         dim: int,
         *,
-        margin: Positive = 0.2,
-        mining: Literal["semihard", "hard", "all"] = "semihard",
+        margin: Annotated[Positive, "by how much the positive should be closer, in squared distance"] = 0.2,
+        mining: Annotated[Literal["semihard", "hard", "all"], "which triplets of a batch count"] = "semihard",
     ) -> None:
         super().__init__(num_classes, dim)
         self.margin = margin

@@ -22,6 +22,7 @@ LIGHT = {
     "draws",
     "plan",
     "commands",
+    "pages",
     "assignments",
     "request",
     "store",
@@ -35,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"spec", "protocols", "losses", "data"},  # of data only the light readers
     "draws": {"spec", "losses"},
     "plan": {"spec", "config", "draws", "losses"},
+    "pages": {"spec", "config", "losses"},
     "commands": {"spec", "config", "plan", "losses"},
     "assignments": {"spec"},
     "request": {"spec", "protocols", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
@@ -45,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "provenance": {"spec", "losses"},
     "analysis": {"spec", "config", "plan", "provenance", "store", "sources", "losses"},
     "data": {"spec", "storage", "files"},
-    "backbones": {"spec", "storage"},
+    "backbones": {"spec", "storage", "files"},
     "evaluation": {"spec", "storage"},
     "training": {"spec", "storage", "provenance", "data", "backbones", "evaluation", "losses"},
     "execution": {

@@ -152,7 +152,9 @@ def by_dataset(results: Iterable[Result]) -> list[OnDataset]:
     for (_, name, version, fingerprint), members in groups:
         several = copies[name] > 1
         slug = f"{name}-v{version}-{fingerprint}" if several else name
-        title = title_of(name) + (f" (version {version}, {fingerprint})" if several else "")
+        side = short_side(name, fingerprint)
+        copy_of = f", short side {side} px" if side else f" (version {version}, {fingerprint})" if several else ""
+        title = title_of(name) + copy_of
         datasets.append(OnDataset(slug, title, tuple(members)))
     return datasets
 
@@ -161,6 +163,12 @@ def title_of(dataset: str) -> str:
     """What people call a dataset; of a user's own its name."""
     shipped = config.find_dataset(dataset)
     return shipped.title if shipped else dataset
+
+
+def short_side(dataset: str, fingerprint: str) -> int:
+    """Of the images of a copy that the dataset's configuration knows, in pixels; else 0."""
+    shipped = config.find_dataset(dataset)
+    return shipped.resized.get(fingerprint, 0) if shipped else 0
 
 
 def dataset_order(name: str) -> float:

@@ -11,8 +11,6 @@ from timm.layers.classifier import create_classifier
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-# Plain http, so check the file: the hex in its name is the beginning of its sha256, torch's convention.
-WEIGHTS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 CHANNELS = "BGR"  # the order of the input and of MEAN
 MEAN = (104 / 255, 117 / 255, 128 / 255)  # the weights want 0..255 less (104, 117, 128)
 STD = (1 / 255,) * 3

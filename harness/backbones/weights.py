@@ -11,7 +11,11 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from harness.backbones import bn_inception, packaged
+from harness.backbones import (
+    bn_inception,  # noqa: F401 it registers itself with timm
+    downloads,
+    packaged,
+)
 from harness.spec import UserError
 
 NAMED_KEYS = 6  # keys named in an error; the rest is counted
@@ -22,13 +26,11 @@ def resolve(backbone: str, option: str) -> tuple[str, str]:
     they are, not where they are stored."""
     if option in ("none", "package"):
         return option, ""
-    if option == "hub":
+    if option == "hub" and backbone not in downloads.URLS:
         return f"hub:{hub_tag(backbone)}", ""
-    file = Path(option).absolute()
+    file = downloads.place(backbone) if option == "hub" else Path(option).absolute()
     if not file.is_file():
-        raise UserError(
-            f"--weights {option}: no such file; allowed is hub, package, none, or a .pth or .safetensors file"
-        )
+        raise UserError(f"{file}: no such file")
     return f"file:{sha256(file)[:12]}", str(file)
 
 
@@ -37,10 +39,7 @@ def hub_tag(backbone: str) -> str:
     described = timm.get_pretrained_cfg(backbone, allow_unregistered=False)
     if described is not None and (described.hf_hub_id or described.url):
         return str(described.tag or "default")
-    remedy = "; --weights FILE for your own"
-    if backbone == "bn_inception":
-        remedy = f": download {bn_inception.WEIGHTS} and give --weights FILE"
-    raise UserError(f"the hub has no weights of {backbone}{remedy}; from scratch: --weights none")
+    raise UserError(f"the hub has no weights of {backbone}; --weights FILE for your own; from scratch: --weights none")
 
 
 def load(trunk: nn.Module, backbone: str, weights: str, file: str, options: dict[str, Any]) -> tuple[nn.Module, str]:
@@ -126,12 +125,14 @@ def listed(keys: list[str]) -> str:
 
 @cache
 def sha256(file: Path) -> str:
-    """The sha256 of a weight file. BN-Inception's is downloaded over plain http, so it must begin as its name says."""
+    """The sha256 of a weight file. One that is downloaded over plain http must begin as its name says."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    name = bn_inception.WEIGHTS.rsplit("/", 1)[-1]
-    expected = name.rsplit("-", 1)[-1].removesuffix(".pth")
-    if file.name == name and not digest.startswith(expected):
-        raise UserError(f"{file} is damaged or not genuine: its sha256 begins {digest[:12]}, its name says {expected}")
+    for backbone in downloads.URLS:
+        expected = downloads.sha256_prefix(backbone)
+        if file.name == downloads.file_name(backbone) and not digest.startswith(expected):
+            raise UserError(
+                f"{file} is damaged or not genuine: its sha256 begins {digest[:12]}, its name says {expected}"
+            )
     return digest
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from harness import config
 from harness.spec import SETTINGS
 from harness.store import Store
+from losses import names as loss_names
 
 
 def losses(incomplete: str) -> Iterator[str]:
     """Names separated by commas: the last one is completed."""
-    from losses import names
-
     done, comma, _ = incomplete.rpartition(",")
-    yield from (f"{done}{comma}{name}" for name in names())
+    yield from (f"{done}{comma}{name}" for name in loss_names())
 
 
 def datasets(incomplete: str) -> list[str]:
@@ -34,3 +33,8 @@ def ids(incomplete: str) -> Iterator[str]:
     """Of the results in the usual folder."""
     results = Store(Path(os.environ.get("HARNESS_RESULTS") or "results"))
     yield from (file.stem for file in results.files())
+
+
+def ids_and_names(incomplete: str) -> Iterator[str]:
+    """What `harness show` takes."""
+    yield from (*loss_names(), *config.names("protocols"), *config.names("datasets"), *ids(incomplete))

@@ -1,8 +1,10 @@
 """`harness data`: check, download and cache datasets."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +19,7 @@ from harness.spec import Dataset, UserError
 if TYPE_CHECKING:
     from harness.data.listing import Listing
 
-data = Application(help="Check, download and cache datasets.")
+data = Application(help="Check, download, resize and cache datasets.")
 cache = Application(help="List and remove caches of decoded images.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub", rich_help_panel=INPUTS)
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
@@ -116,6 +118,45 @@ def download(
     fetch_archives(dataset, data_root)
     folder = listing.read(dataset, data_root).folder
     say(f"{dataset.name}: downloaded to {folder}; check every image with: harness data check {name}")
+
+
+@data.command(epilog="Example: harness data resize cub --short-side 256 --out ~/datasets/cub256")
+def resize(
+    name: NameArgument,
+    short_side: Annotated[
+        int, typer.Option("--short-side", metavar="PIXELS", min=1, help="Shrink images until their short side is this.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write the copy to.")],
+    data_root: DataRootOption = DATA_ROOT,
+) -> None:
+    """Make a copy of a dataset with smaller images. Every image is encoded again, JPEGs with quality 78.
+    After an interruption, rerun the same command to continue."""
+    from harness.data import listing, resize
+
+    dataset = config.dataset(name)
+    if dataset.layout == "embedded":
+        raise UserError(f"{dataset.name}: ships with the package, at its only size")
+    files = listing.read(dataset, data_root)
+    with bar(f"resizing {dataset.name}", len(files.paths)) as show:
+        bad = resize.copy(dataset, files, out, short_side, show)
+    exit_on_problems(f"{files.folder / path}: {why}" for path, why in bad.items())
+    say(f"{dataset.name}: {len(files.paths)} images in {out}, short side at most {short_side} px, {resize.pillow()}")
+    place = out / Path(dataset.folder).name if files.folder != listing.locate(dataset, data_root) else out
+    copied = replace(dataset, folder=str(place.absolute())) if dataset.is_own else dataset
+    fingerprint = listing.fingerprint(listing.read(copied, out))
+    say(f"fingerprint {fingerprint}{verdict(dataset, fingerprint, short_side)}")
+    words = ["--dataset", str(place.absolute())] if dataset.is_own else ["--dataset", name, "--data-root", str(out)]
+    say(f"use it with: {shlex.join(['harness', 'run', *words])}")
+
+
+def verdict(dataset: Dataset, fingerprint: str, short_side: int) -> str:
+    """Whether a copy is one that the dataset's configuration knows."""
+    expected = [known for known, side in dataset.resized.items() if side == short_side]
+    if fingerprint in expected:
+        return ": the copy that the results of this repository are measured on"
+    if expected:
+        return f": not {' or '.join(expected)}, the copy that results of this repository are measured on"
+    return ""
 
 
 def fetch_archives(dataset: Dataset, data_root: Path) -> None:

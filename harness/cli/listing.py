@@ -25,6 +25,12 @@ def print_rows(rows: Sequence[Row], headers: Sequence[str]) -> None:
             say(GAP.join(f"{word:{width}}" for word, width in zip(words, widths, strict=True)).rstrip())
 
 
+def fits(rows: Sequence[Row]) -> bool:
+    """Whether a table needs no wrapping."""
+    widths = [max(len(str(row[header])) for row in ({header: header}, *rows)) for header in (rows[0] if rows else {})]
+    return sum(widths) + len(GAP) * (len(widths) - 1) <= shutil.get_terminal_size().columns
+
+
 def narrowed(widths: list[int], room: int) -> list[int]:
     """The widths with the widest column as narrow as it must be, and as it may be."""
     over = sum(widths) + len(GAP) * (len(widths) - 1) - room

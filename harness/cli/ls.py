@@ -1,4 +1,4 @@
-"""`harness ls`: losses, datasets, protocols and stored runs."""
+"""`harness ls`: losses, datasets, protocols, settings and stored runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 import losses
-from harness import config
+from harness import config, pages
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems
 from harness.cli.listing import Row, print_rows
+from harness.cli.page import print_page
 from harness.spec import Result, UserError, percent, unknown
 from harness.store import Store
 
-KINDS = ("losses", "datasets", "protocols", "runs")
+KINDS = ("losses", "datasets", "protocols", "settings", "runs")
 
 
 def complete(kind: str) -> str:
@@ -36,9 +37,12 @@ def ls(
     ],
     results: ResultsOption = RESULTS,
 ) -> None:
-    """List the losses, datasets or protocols, or the stored runs."""
+    """List the losses, datasets, protocols, settings or stored runs. `harness show NAME` tells more about one."""
     if kind == "runs":
         list_runs(Store(results))
+        return
+    if kind == "settings":
+        print_page(pages.of_settings())
         return
     listings: dict[str, Callable[[], Iterator[Row]]] = {
         "losses": loss_rows,

@@ -28,8 +28,10 @@ COMMANDS = (
     "import_",
     "eval",
     "embed",
+    "init_loss",
     "check_loss",
     "data",
+    "weights",
 )
 for name in COMMANDS:
     import_module(f"harness.cli.{name}")

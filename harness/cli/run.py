@@ -62,7 +62,8 @@ def run(
             metavar="KEY=VALUE",
             rich_help_panel=WHAT,
             autocompletion=completion.settings,
-            help="Change a setting (epochs=8) or a knob of a loss (group.anchors=1). Repeatable.",
+            help="Change a setting (epochs=8; `harness ls settings` lists them) or a knob of a loss (group.anchors=1; "
+            "`harness show group` lists its knobs). Repeatable.",
         ),
     ] = None,
     weights: Annotated[

@@ -1,37 +1,58 @@
-"""`harness show`: one stored record."""
+"""`harness show`: a stored record, a failed trial, or what there is to know about a loss, a protocol or a dataset."""
 
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from harness import commands, config, sources
+import losses
+from harness import commands, config, pages, sources
 from harness.analysis import reproduction
-from harness.cli.app import LOOKING, RESULTS, IdArgument, ResultsOption, app, exit_on_problems, read_result
+from harness.cli import completion
+from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, read_result
 from harness.cli.output import say
+from harness.cli.page import print_page
 from harness.files import write_whole, writing
-from harness.spec import ExperimentRecord, Result, UserError
-from harness.store import LARGEST, Store, read_bytes
+from harness.spec import ExperimentRecord, Result, UserError, schema, unknown
+from harness.store import LARGEST, Store, read_bytes, read_json
 
 
 @app.command(epilog="Example: harness show 1f2e3d", rich_help_panel=LOOKING)
 def show(
-    id: IdArgument,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID|NAME",
+            autocompletion=completion.ids_and_names,
+            help="The id of a stored result or a failed trial, or its first digits; or the name of a loss, a protocol "
+            "or a dataset, e.g. group, ./mine.py:MyLoss, paper, cub.",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a record as it is stored, and nothing else.")] = False,
     source: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write the files of a loss of your own into this folder, as they were."),
     ] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Print a stored record and the command that makes it again. Also says what may keep the numbers from being the
-    same, and which experiments it belongs to."""
+    """Print a stored record, or what there is to know about a loss, a protocol or a dataset. Below a record stand the
+    command that makes it again, what may keep the numbers from being the same, and its experiments."""
+    page = page_about(name)
+    if page is not None and not as_json:
+        print_page(page)
+        return
     store = Store(results)
-    result = read_result(store, id)
+    if not store.has(name):
+        show_failure(find_failure(name, store), as_json=as_json)
+        return
+    result = read_result(store, name)
     written = write_source(result, store, source) if source else []
     say(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
+    if as_json:
+        return
     if written:
         say(f"\nWrote {', '.join(map(str, written))}.")
     for paragraph in how_to_reproduce(result, store, source or Path(".")):
@@ -40,6 +61,17 @@ def show(
     for paragraph in belongs_to(result, experiments):
         say(f"\n{paragraph}")
     exit_on_problems(problems)
+
+
+def page_about(name: str) -> Iterator[pages.Part] | None:
+    """The page about a loss, a protocol or a dataset; None for any other name."""
+    if ".py:" in name or name.startswith("pml:") or name.replace("-", "_") in losses.names():
+        return pages.of_loss(config.loss(name))
+    if name in config.names("protocols"):
+        return pages.of_protocol(config.protocol(name))
+    if name in config.names("datasets"):
+        return pages.of_dataset(config.dataset(name))
+    return None
 
 
 def write_source(result: Result, store: Store, folder: Path) -> list[Path]:
@@ -63,6 +95,36 @@ def content_of(file: Path) -> bytes | None:
     with suppress(ValueError):
         return read_bytes(file, LARGEST)
     return None
+
+
+def find_failure(name: str, store: Store) -> Path:
+    """The record of the one failed trial whose id begins so; a UserError with what there is instead."""
+    files = [file for file in store.failures() if name and file.stem.startswith(name)]
+    if len(files) > 1:
+        raise UserError(f"{name!r} begins several ids: {', '.join(file.stem for file in files)}")
+    if files:
+        return files[0]
+    known = [*losses.names(), *config.names("protocols"), *config.names("datasets")]
+    known += [file.stem for file in (*store.files(), *store.failures())]
+    raise unknown(f"loss, protocol, dataset or result in {store.root}", name, known, see="harness ls runs")
+
+
+def show_failure(file: Path, *, as_json: bool) -> None:
+    """A failed trial: what it was, its traceback as lines, and where its worker's log is."""
+    try:
+        record: Any = read_json(file)
+        schema.check(record, schema.FAILURE)
+    except ValueError as error:
+        raise UserError(f"{file}: {error}") from None
+    if as_json:
+        say(json.dumps(record, indent=2, ensure_ascii=False))
+        return
+    say(f"{record['name']}  failed: {record['error']}")
+    if record.get("traceback"):
+        say(f"\n{str(record['traceback']).rstrip()}")
+    if record["log"]:
+        say(f"\nThe log of its worker: {record['log']}")
+    say(f"\nIts record: {file}\nThe next run that needs this trial tries it again.")
 
 
 def how_to_reproduce(result: Result, store: Store, folder: Path) -> Iterator[str]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from harness.data import images
 from harness.data.stamps import is_settled, stamp
-from harness.files import part_of, write_whole
+from harness.files import cache_home, part_of, write_whole
 from harness.spec import UserError, finish, unknown
 from harness.storage import DamagedError, digest
 
@@ -93,9 +93,7 @@ class Built:
 
 def home() -> Path:
     """The folder of this node's caches."""
-    if chosen := os.environ.get("HARNESS_CACHE"):
-        return Path(chosen).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "metric-loss-harness"
+    return cache_home()
 
 
 def open_built(key: Key) -> Built | None:

@@ -113,12 +113,17 @@ def locate(dataset: Dataset, root: Path) -> Path:
     for folder in folders:
         if is_marked(dataset, folder):
             return folder
+    raise UserError(absence(dataset, root))
+
+
+def absence(dataset: Dataset, root: Path) -> str:
+    """That a dataset is not there, and how to get it."""
     words = LAYOUTS[dataset.layout].words
     if Path(dataset.folder).is_absolute():
-        raise UserError(f"{dataset.name}: not found at {dataset.folder}; expected {words}")
+        return f"{dataset.name}: not found at {dataset.folder}; expected {words}"
     download = f"with harness data download {dataset.name}, or " if dataset.archives else ""
-    raise UserError(
-        f"{dataset.name}: not found; searched {', '.join(map(str, folders))} for {words}. "
+    return (
+        f"{dataset.name}: not found; searched {', '.join(map(str, candidates(dataset, root)))} for {words}. "
         f"Set --data-root or HARNESS_DATA, or get it {download}by hand: {dataset.manual}"
     )
 

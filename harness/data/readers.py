@@ -30,6 +30,7 @@ class Layout:
     words: str  # what the layout consists of
     markers: tuple[str, ...] = ()  # any of these marks the dataset's folder; "" is the folder or file itself
     reader: Callable[[Path], Iterator[Entry]] | None = None  # None: the dataset ships with the package
+    lists: tuple[str, ...] = ()  # the files it reads beside the images
 
 
 def cub(folder: Path) -> Iterator[Entry]:
@@ -60,15 +61,18 @@ def cars(folder: Path) -> Iterator[Entry]:
             yield Entry(f"{inner}/{row['fname']}", int(row["class"]))
 
 
+DEVKIT = {"cars_train": "cars_train_annos.mat", "cars_test": "cars_test_annos_withlabels.mat"}
+KITS = ("devkit/", "", "car_devkit/devkit/")
+
+
 def devkit(folder: Path) -> dict[str, Path]:
     """Image folder -> its list. The test list with labels is not part of the devkit, so it may lie beside it."""
-    names = {"cars_train": "cars_train_annos.mat", "cars_test": "cars_test_annos_withlabels.mat"}
     lists: dict[str, Path] = {}
-    for part, name in names.items():
-        for kit in (folder / "devkit", folder, folder / "car_devkit" / "devkit"):
-            if part not in lists and (kit / name).exists():
-                lists[part] = kit / name
-    for part, name in names.items():
+    for part, name in DEVKIT.items():
+        for kit in KITS:
+            if part not in lists and (folder / kit / name).exists():
+                lists[part] = folder / kit / name
+    for part, name in DEVKIT.items():
         if lists and part not in lists:
             raise UserError(f"cars: {name} is missing under {folder / 'devkit'}; it holds half of the labels")
     return lists
@@ -203,21 +207,25 @@ LAYOUTS: Mapping[str, Layout] = {
         "images.txt, image_class_labels.txt and images/",
         ("images.txt",),
         cub,
+        ("images.txt", "image_class_labels.txt", "classes.txt"),
     ),
     "cars": Layout(
         "car_ims/ and cars_annos.mat; cars_train/, cars_test/ and devkit/; or class folders",
         ("car_ims", "cars_train", "train", "car_data", "AM General Hummer SUV 2000"),
         cars,
+        ("cars_annos.mat", *(f"{kit}{name}" for kit in KITS for name in DEVKIT.values())),
     ),
     "sop": Layout(
         "Ebay_train.txt, Ebay_test.txt and the images they list",
         ("Ebay_train.txt",),
         sop,
+        ("Ebay_train.txt", "Ebay_test.txt"),
     ),
     "inshop": Layout(
         "list_eval_partition.txt (or in Eval/ or Anno/) and img/ (or in Img/)",
         INSHOP_LISTS,
         inshop,
+        INSHOP_LISTS,
     ),
     "folder": Layout(
         "class folders of images",

@@ -29,6 +29,7 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         account.store.prepare()
         storage.prepare()
     else:
+        account.store.check()
         check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
         check_room(account, storage)
         prepare_images(request, account, display)

@@ -118,7 +118,7 @@ def left_line(plan: Announcement, left: int) -> str:
 def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of failed trials, without those that are tried again; and a line for each file that is none."""
     failures, problems = [], []
-    for file in sorted(store.root.glob("failures/*/*/*.json")):
+    for file in store.failures():
         try:
             record = read_json(file)
             schema.check(record, schema.FAILURE)

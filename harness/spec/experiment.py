@@ -37,6 +37,7 @@ class Dataset:
     order: int = 0  # of its tables among the others; 0: after those with an order, by name
     archives: tuple[Mapping[str, str], ...] = ()  # what `harness data download` fetches: url, checksum
     manual: str = ""  # the way to get it by hand
+    resized: Mapping[str, int] = field(default_factory=dict)  # fingerprints of known copies -> their short side, in px
     path: str = ""  # of a user's own: what --dataset names
     fingerprint: str = ""  # a hash of the paths, classes, sides and sizes of its files
 

@@ -47,6 +47,8 @@ class Field:
         if typing.get_origin(hint) is Annotated:
             hint, *annotations = typing.get_args(hint)
             for annotation in annotations:
+                if isinstance(annotation, str):
+                    about["meaning"] = annotation
                 if isinstance(annotation, Limit):  # a later one tightens an earlier one
                     bounds = {name: bound for name, bound in vars(annotation).items() if bound is not None}
                     about["limit"] = replace(about.get("limit", ANY), **bounds)

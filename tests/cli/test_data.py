@@ -9,6 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import PIL
 import pytest
 
 from tests.conftest import Harness
@@ -214,3 +215,35 @@ def test_an_archive_that_was_there_stays(
     (root / "birds.tgz").write_bytes((site[1] / "birds.tgz").read_bytes())
     assert harness("data", "download", "cub", "--data-root", str(root)).code == 0
     assert sorted(file.name for file in root.iterdir()) == ["CUB_200_2011", "birds.tgz"]
+
+
+def test_a_resized_copy_says_what_made_it_and_whether_it_is_a_known_one(
+    root: Path, small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    lay_cub(root / "cub", each=4, write=draw)
+    out = tmp_path / "smaller"
+    words = ("data", "resize", "cub", "--short-side", "16", "--out", str(out), "--data-root", str(root))
+    said = harness(*words)
+    assert said.code == 0, said.err
+    assert f"24 images in {out}, short side at most 16 px, Pillow {PIL.__version__} with libjpeg" in said.out
+    fingerprint = said.out.partition("fingerprint ")[2].split()[0]
+    assert harness("data", "check", "cub", "--data-root", str(out)).out.count(f"fingerprint {fingerprint}") == 1
+    assert f"harness run --dataset cub --data-root {out}" in said.out
+    toml = small / "datasets" / "cub.toml"
+    before = toml.read_text()
+    toml.write_text(f"{before}\n[resized]\n{fingerprint} = 16\n")
+    assert f"fingerprint {fingerprint}: the copy that the results of this repository are" in harness(*words).out
+    toml.write_text(f"{before}\n[resized]\n0123456789ab = 16\n")
+    assert f"fingerprint {fingerprint}: not 0123456789ab, the copy that" in harness(*words).out
+
+
+def test_an_own_list_is_resized_with_its_list(small: Path, harness: Harness, tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos")
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
+    rows = "".join(f"{path},{path.parent.name}\n" for path in paths)
+    (folder / "list.csv").write_text(f"path,label\n{rows}")
+    out = tmp_path / "smaller"
+    said = harness("data", "resize", str(folder / "list.csv"), "--short-side", "8", "--out", str(out))
+    assert said.code == 0, said.err
+    assert f"harness run --dataset {out / 'list.csv'}" in said.out
+    assert harness("data", "check", str(out / "list.csv")).code == 0

@@ -9,9 +9,10 @@ import pytest
 
 import losses
 from harness.cli import listing
+from harness.spec import SETTINGS
 from tests.conftest import Harness
 
-KINDS = ["losses", "datasets", "protocols", "runs"]
+KINDS = ["losses", "datasets", "protocols", "settings", "runs"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -19,7 +20,14 @@ def test_ls_lists(small: Path, harness: Harness, kind: str) -> None:
     harness("run", "--losses", "none", "--dataset", "blobs")
     said = harness("ls", kind)
     assert said.code == 0
-    assert {"losses": "proxy_nca", "datasets": "blobs", "protocols": "tiny", "runs": "pixels"}[kind] in said.out
+    expected = {
+        "losses": "proxy_nca",
+        "datasets": "blobs",
+        "protocols": "tiny",
+        "settings": "warmup_epochs",
+        "runs": "pixels",
+    }
+    assert expected[kind] in said.out
     assert harness("ls", kind[:3]).out == said.out
 
 
@@ -68,3 +76,11 @@ def test_a_plug_in_that_is_broken_is_listed_all_the_same(harness: Harness, monke
     assert said.code == 0
     assert "installed: nowhere:Mine" in said.out
     assert "triplet" in said.out
+
+
+def test_settings_are_listed_with_their_meaning_limits_and_values(harness: Harness) -> None:
+    text = harness("ls", "settings").out
+    for name, setting in SETTINGS.items():
+        assert f"\n{name}" in text
+        assert setting.meaning.replace("`", "") in " ".join(text.split())
+    assert "allowed: an integer >= 0; value: 60 (counted, paper), 3 (cpu), 100 (fair), 4 (quick), 70 (released)" in text

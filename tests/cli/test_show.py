@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import losses
+from harness import config
 from tests.cli.records import stored
 from tests.conftest import Harness
 
@@ -65,3 +67,62 @@ def test_what_may_keep_a_run_from_the_same_numbers_is_printed_below_its_command(
     below = harness("show", file.stem).out.partition("Reproduce with:\n  ")[2].splitlines()[1:]
     assert below[:2] == ["", "The numbers may differ:"]
     assert any(line.startswith("  It was made with torch 1.0; here is ") for line in below)
+
+
+def test_json_is_nothing_but_the_record(small: Path, harness: Harness, tmp_path: Path) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    file = stored(tmp_path / "results")[0]
+    said = harness("show", file.stem, "--json")
+    assert json.loads(said.out)["id"] == file.stem
+    assert said.err == ""
+
+
+def test_a_failed_trial_is_shown_with_its_traceback_as_lines(small: Path, harness: Harness, tmp_path: Path) -> None:
+    said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--set", "lr=1e30")
+    assert said.code == 1
+    (failed,) = (tmp_path / "results" / "failures").rglob("*.json")
+    said = harness("show", failed.stem[:8])
+    assert said.code == 0
+    assert said.out.startswith(f"triplet-blobs-test-{failed.stem}  failed: FloatingPointError: loss is nan at ")
+    assert "\nTraceback (most recent call last):\n  File " in said.out
+    assert f"Its record: {failed}" in said.out
+    assert json.loads(harness("show", failed.stem, "--json").out)["id"] == failed.stem
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", [*losses.names(), *config.names("protocols"), *config.names("datasets")])
+def test_a_loss_a_protocol_and_a_dataset_are_shown(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, name: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = harness("show", name)
+    assert said.code == 0
+    assert "`" not in said.out
+    text = [line for line in said.out.splitlines() if not line.startswith("  ") and "://" not in line]
+    assert max(map(len, text)) <= width
+    if name in losses.names():
+        for knob in config.loss(name).knobs.values():
+            assert f"\n{knob.key}" in said.out
+            assert " ".join(knob.meaning.split()) in " ".join(said.out.split())
+
+
+def test_an_own_loss_is_shown(harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from typing import Annotated\n\nfrom losses.base import Loss, Positive, Range\n\n\n"
+        'class Mine(Loss):\n    """L = factor * mean of x^2."""\n\n    title, cite = \'My loss\', \'me\'\n'
+        "    space = {'factor': Range(1, 2)}\n\n"
+        "    def __init__(self, num_classes, dim, *, factor: Annotated[Positive, 'of the square'] = 1.0):\n"
+        "        super().__init__(num_classes, dim)\n\n"
+        "    def forward(self, embeddings, labels):\n        return embeddings.square().mean()\n"
+    )
+    said = harness("show", f"{file}:Mine")
+    for part in ("My loss\n", "  L = factor * mean of x^2.", "mine.Mine.factor", "of the square", "1 to 2"):
+        assert part in said.out
+
+
+def test_what_is_no_name_and_no_id_gets_a_suggestion(harness: Harness) -> None:
+    said = harness("show", "tripplet")
+    assert said.code == 2
+    assert "no loss, protocol, dataset or result in" in said.err
+    assert said.err.endswith("named 'tripplet'; did you mean 'triplet'?\n")

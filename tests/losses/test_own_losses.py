@@ -11,11 +11,28 @@ from torch import Tensor
 import losses
 from harness import config
 from harness.analysis import reference
+from harness.cli.init_loss import TEMPLATE
 from harness.spec import UserError
 from losses.base import Loss, unit
 from losses.contract import CHECKS
 from tests.conftest import Harness
 from tests.losses.factories import reread_registry
+
+SHORTEST = '''
+from losses.base import Loss, squared_distances, unit
+
+
+class MyLoss(Loss):
+    """L = mean of d2 within a class, plus the mean of [1 - d2]+ across."""
+
+    title = "My loss"
+    cite = "me, 2026"
+
+    def forward(self, embeddings, labels):
+        d2 = squared_distances(unit(embeddings))
+        same = labels[:, None] == labels
+        return (d2 * same).mean() + ((1 - d2).relu() * ~same).mean()
+'''
 
 
 class Pull(Loss):
@@ -108,12 +125,7 @@ def test_check_loss_passes_ours(harness: Harness) -> None:
     assert said.out.endswith(f"contrastive keeps all {len(CHECKS)} promises\n")
 
 
-CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-SHORTEST = textwrap.dedent(CONTRIBUTING.split("```python\n")[1].split("```")[0])
-
-
-def test_the_shortest_loss_of_contributing_keeps_every_promise(harness: Harness, tmp_path: Path) -> None:
-    assert "class MyLoss(Loss)" in SHORTEST
+def test_a_loss_without_type_hints_and_knobs_keeps_every_promise(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SHORTEST)
     said = harness("check-loss", f"{tmp_path}/mine.py:MyLoss")
     assert said.code == 0, said.out
@@ -156,3 +168,27 @@ def test_ls_shows_paper_and_year(harness: Harness) -> None:
     assert set(rows) == set(losses.names())
     assert all(" 20" in rows[name] for name in losses.shipped())
     assert "Schroff et al., CVPR 2015" in rows["triplet"]
+
+
+def test_the_loss_that_init_loss_writes_is_complete_and_keeps_every_promise(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = harness("init-loss", "mine.py")
+    assert said.code == 0
+    lines = [line.split() for line in said.out.splitlines() if line.startswith("  harness ")]
+    assert [words[1] for words in lines] == ["check-loss", "show", "run"]
+    for words in lines:  # what it prints works as printed
+        assert harness(*words[1:], *(["--dataset", "blobs"] if words[1] == "run" else [])).code == 0
+    spec = config.loss("./mine.py:MyLoss")
+    assert list(spec.knobs) == list(spec.space) == ["margin"]
+    assert spec.knobs["margin"].meaning
+    again = harness("init-loss", "mine.py")
+    assert (again.code, again.err) == (2, "harness: mine.py: exists already; choose another name\n")
+    assert harness("init-loss", "mine.txt").code == harness("init-loss", "my-loss.py").code == 2
+
+
+def test_contributing_shows_the_loss_that_init_loss_writes() -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    block = text.partition("```python\n")[2].partition("  ```")[0]
+    assert textwrap.dedent(block) == TEMPLATE

@@ -195,3 +195,8 @@ def test_a_class_that_does_not_state_its_facts_is_refused_before_it_runs(
 def test_facts_are_of_losses_of_this_package() -> None:
     with pytest.raises(losses.LossError, match="no loss in this package named 'pml:CircleLoss'; known: angular, "):
         losses.facts("pml:CircleLoss")
+
+
+@pytest.mark.parametrize("name", losses.shipped())
+def test_every_knob_says_what_it_means(name: str) -> None:
+    assert [knob.key for knob in config.loss(name).knobs.values() if not knob.meaning] == []

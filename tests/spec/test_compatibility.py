@@ -256,7 +256,7 @@ def planned_by(command: str, monkeypatch: pytest.MonkeyPatch, fingerprint: str) 
     here, so their fingerprint is given."""
     requests: list[Request] = []
     monkeypatch.setattr(run_command, "execute", lambda request, dry_run: requests.append(request))
-    monkeypatch.setattr(request_module, "locate", lambda dataset, root: None)  # the images are not here
+    monkeypatch.setattr(request_module, "check_existence", lambda *given: None)
     monkeypatch.setattr(
         request_module, "identify", lambda dataset, root, say: replace(dataset, fingerprint=fingerprint)
     )

@@ -66,6 +66,11 @@ def test_limits_are_kept() -> None:
             SETTINGS[name].parse(text)
 
 
+def test_text_in_an_annotation_is_the_meaning() -> None:
+    field = Field.of("margin", Annotated[float, Limit(least=0), "of the distance"], 1.0)
+    assert (field.meaning, field.allowed) == ("of the distance", "a number >= 0")
+
+
 def test_an_unknown_name_gets_the_nearest_or_what_is_known() -> None:
     assert str(unknown("loss", "grup", ["group", "triplet"])) == "no loss named 'grup'; did you mean 'group'?"
     assert str(unknown("dataset", "CUB", ["cars", "cub"])) == "no dataset named 'CUB'; did you mean 'cub'?"
