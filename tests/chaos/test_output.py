@@ -145,7 +145,8 @@ def test_standard_output_holds_the_tables_alone_when_a_worker_dies(tmp_path: Pat
     lines += [f"            os.remove({str(order)!r})", "            os._exit(7)"]
     lines += ["        return embeddings.square().mean()"]
     loss.write_text("\n".join(lines))
-    done = finish(command(tmp_path / "results", "--set", "fold=test", losses=f"{loss}:Mine", seeds=1))
+    words = command(tmp_path / "results", losses=f"{loss}:Mine", seeds=1)
+    done = finish([word.replace("fold=val0", "fold=test") for word in words])
     assert done.returncode == 0, done.stderr
     assert not order.exists()
     assert done.stdout.startswith("### "), done.stdout
