@@ -61,8 +61,9 @@ class Store:
         """The file of a trial's record; ensembles and runs measured again have ids of their own."""
         return self.root / FOLDERS[kind] / trial.dataset / trial.loss_folder / f"{id or trial.id}.json"
 
-    def put(self, result: Result, *, replace: bool = False) -> bool:
-        """Write a result. Returns False, and keeps the stored result, if its id is taken.
+    def put(self, result: Result, *, replace: bool = False, content: bytes = b"") -> bool:
+        """Write a result. Returns False, and keeps the stored result, if its id is taken. `content`: the record as it
+        was found elsewhere; one of a newer version may say more than this version reads.
 
         The values of its queries are on the disk before the record is, and get their name after it: of two drivers only
         the one whose record is stored names its values.
@@ -74,7 +75,7 @@ class Store:
                 _write(target, result.to_json())
                 self.drop_ensembles(result)
             else:
-                stored = _write_new(target, result.to_json())
+                stored = _write_new(target, content or _encoded(result.to_json()))
             if stored:
                 give_name()
         for kind in (Failure, Stopped):
@@ -108,6 +109,10 @@ class Store:
             return self.per_query(result).names
         except ValueError:
             return ()
+
+    def content(self, result: Result) -> bytes:
+        """The record of a stored result, as it is in its file."""
+        return read_bytes(self.path(result.trial, id=result.id), LARGEST)
 
     def remove(self, file: Path) -> None:
         """Remove a result, readable or not, and the ensembles it is a member of."""
@@ -198,7 +203,7 @@ class Store:
         one of them only.
         """
         target = self.root / EXPERIMENTS / f"{record.id}.json"
-        if _write_new(target, record.to_json()):
+        if _write_new(target, _encoded(record.to_json())):
             return
         try:
             stored = read_experiment(target)
@@ -309,11 +314,11 @@ def _write(target: Path, data: dict[str, Any]) -> None:
         write_whole(target, _encoded(data))
 
 
-def _write_new(target: Path, data: dict[str, Any]) -> bool:
+def _write_new(target: Path, content: bytes) -> bool:
     """Write a record under a new name. Returns False if the name is taken: linking fails then, also between two writers
     at the same moment."""
     with writing(target):
-        part = write_part(target, _encoded(data))
+        part = write_part(target, content)
         try:
             os.link(part, target)
         except FileExistsError:

@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"spec", "files"},
     "sources": {"spec", "files", "store", "losses"},
     "storage": {"spec", "files"},
+    "merging": {"spec", "sources", "store", "storage"},
     "provenance": {"spec", "losses"},
     "analysis": {"spec", "config", "plan", "provenance", "store", "sources", "losses"},
     "data": {"spec", "storage", "files"},

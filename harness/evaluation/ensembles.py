@@ -1,15 +1,16 @@
 """Results made from stored embeddings: ensembles as in the paper, and runs measured again."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from harness.evaluation.metrics import measure, values_of
+from harness.evaluation.metrics import fitting, measure, values_of
 from harness.spec import Result, UserError, finish
 from harness.spec.recipes import LLOYD, RECIPES
 from harness.storage import DamagedError, Storage
@@ -25,6 +26,10 @@ def build(
     begun = time.perf_counter()
     stored = [load(member, storage) for member in members]
     labels, queries = stored[0]["labels"], stored[0].get("queries")
+    for member, tensors in zip(members, stored, strict=True):
+        if not tensors["labels"].equal(labels):
+            raise UserError(f"{member.id} was measured on other images than {members[0].id}: they make no ensemble")
+    ks = fitting(ks, labels, queries)
     subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
     measured = [finish(measure(join(subset), labels, ks, queries)) for subset in subsets]
     metrics = [one.metrics for one in measured]
@@ -59,10 +64,11 @@ def measure_again(result: Result, recipe: str, storage: Storage, names: Sequence
         raise UserError(f"{result.id} has no embeddings of its own: name a single run")
     begun = time.perf_counter()
     stored = load(result, storage)
-    ks = tuple(int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@"))
+    labels, queries = stored["labels"], stored.get("queries")
+    ks = fitting((int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@")), labels, queries)
     how = RECIPES[recipe]
-    measured = finish(measure(stored["embeddings"], stored["labels"], ks, stored.get("queries"), how))
-    values = values_of([measured.scores], names or numbered(stored["labels"]))
+    measured = finish(measure(stored["embeddings"], labels, ks, queries, how))
+    values = values_of([measured.scores], names or numbered(labels))
     file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)
     return replace(
@@ -91,8 +97,9 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
 
 def load(result: Result, storage: Storage) -> dict[str, Tensor]:
     """The stored test embeddings of a final run, their labels and, where queries and gallery are apart, the queries."""
+    entry = result.artifacts.get("embeddings", {})
     try:
-        content = storage.read_artifact(result.artifacts.get("embeddings", {}))
+        content = storage.read_artifact(entry)
     except DamagedError as damage:
         raise UserError(
             f"{damage}; to make it again: harness rm {result.id}, then the command that ran {result.trial.name}"
@@ -101,4 +108,20 @@ def load(result: Result, storage: Storage) -> dict[str, Tensor]:
         raise UserError(
             f"the embeddings of {result.trial.name} are not in {storage.title}: --storage where they are, or --rerun"
         )
-    return safetensors.torch.load(content)
+    try:
+        stored = safetensors.torch.load(content)
+    except SafetensorError:
+        stored = {}
+    if not are_embeddings(stored):
+        raise UserError(f"{entry['path']} does not hold the embeddings of a run, though {result.id} refers to it")
+    return stored
+
+
+def are_embeddings(tensors: Mapping[str, Tensor]) -> bool:
+    """Points (n, dim), a label of each, and perhaps which of them are queries."""
+    if not {"embeddings", "labels"} <= set(tensors) or tensors["embeddings"].ndim != 2:
+        return False
+    points, labels = tensors["embeddings"], tensors["labels"]
+    queries = tensors.get("queries", labels.bool())
+    alike = labels.shape == queries.shape == points.shape[:1]
+    return alike and points.is_floating_point() and labels.dtype == torch.int64 and queries.dtype == torch.bool

@@ -5,7 +5,7 @@ device or threads. Hardly anything is computed in float64: float32 matrix produc
 a correct and a wrong neighbour are closer to each other than a product's rounding error. Only those are ranked again.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,12 @@ class Task:
     def correct(self, rows: Tensor, neighbours: Tensor) -> Tensor:
         """Which of the neighbours (r, k), columns of the gallery, are of the classes of the queries (r,)."""
         return self.gallery_classes[neighbours] == self.query_classes[rows, None]
+
+
+def fitting(ks: Iterable[int], labels: Tensor, queries: Tensor | None = None) -> tuple[int, ...]:
+    """The K's of Recall@K that there are enough images for: a small dataset has fewer neighbours than the largest K."""
+    candidates = len(labels) - 1 if queries is None else int((~queries).sum())
+    return tuple(k for k in ks if k <= candidates)
 
 
 def measure(

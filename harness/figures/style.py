@@ -101,6 +101,8 @@ def wrapped(text: str, width: float) -> list[str]:
 
 def inches(text: str) -> float:
     """The length of small letters in a line."""
+    if not text.strip():  # matplotlib has no path for it, and a title may be empty
+        return 0.0
     return float(TextPath((0, 0), text, size=SMALL).get_extents().width) / 72
 
 

@@ -100,7 +100,6 @@ AMOUNT = number(0, LARGEST, f"a number from 0 to {LARGEST:g}")
 WHOLE = Kind("an integer", is_whole)
 COUNT = Kind(f"an integer from 0 to {LARGEST:g}", lambda value: is_whole(value) and 0 <= value <= LARGEST)
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 FOLDS = Kind(f"an integer from 1 to {MOST_FOLDS}", lambda value: is_whole(value) and 1 <= value <= MOST_FOLDS)
 TEXT = Kind("text", is_text)
 NAME = Kind("a name of letters, digits and . : _ -", is_name)
@@ -138,11 +137,11 @@ PROVENANCE = Table(
         "device": or_null(TEXT),
         "threads": or_null(COUNT),
         "data": or_null(TEXT),
-        "data_sha256": or_null(SHA256),
+        "data_sha256": or_null(TEXT),
         "copies": or_null(COUNT),
         "weights_file": or_null(TEXT),
         "weights_sha256": or_null(TEXT),
-        "bad_images_skipped": or_null(COUNT),
+        "bad_images_skipped": COUNT,
         "sources": Table(others=SHA256, names=SOURCE),
         "pid": or_null(COUNT),
         "finished": or_null(TEXT),
@@ -200,7 +199,7 @@ EXPERIMENT = Table(
         "baseline": List(ID),
         "chosen": Table(others=Table(others=PLAIN)),
     },
-    optional={"select_epochs": FLAG},
+    optional={"select_epochs": BOOLEAN},
 )
 
 FAILURE = Table(needed={"name": TEXT, "error": TEXT, "log": TEXT})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torchvision.transforms.v2.functional import center_crop
 
@@ -16,17 +17,24 @@ from harness.storage import DamagedError, Storage
 
 def load(result: Result, storage: Storage) -> Network:
     """The network as it was when its run ended, in evaluation mode: images (n, 3, h, w) in 0..1 to embeddings."""
+    entry = result.artifacts.get("weights")
+    again = "run it again with --rerun --keep-weights all, or take another run of that loss"
+    if not entry:
+        raise UserError(f"the weights of {result.id} were not kept; {again}")
     try:
-        content = storage.read_artifact(result.artifacts.get("weights", {}))
+        content = storage.read_artifact(entry)
     except DamagedError as damage:
-        raise UserError(f"{damage}; to make it again: --rerun --keep-weights all") from None
+        raise UserError(f"{damage}; {again}") from None
     if content is None:
         raise UserError(
-            f"the weights of {result.id} were not kept; run it again with --rerun --keep-weights all, "
-            "or take the run of that loss whose weights were"
+            f"the weights of {result.id} are not in {storage.title}: --storage where they are, or {again}; "
+            "--keep-weights best keeps those of one run per loss"
         )
     model = create(result.trial, pretrained=False)
-    model.load_state_dict(safetensors.torch.load(content))
+    try:
+        model.load_state_dict(safetensors.torch.load(content))
+    except (SafetensorError, RuntimeError):
+        raise UserError(f"{entry['path']} does not hold the weights of {result.id}; {again}") from None
     return model.eval()
 
 

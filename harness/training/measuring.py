@@ -57,8 +57,7 @@ def score(
 ) -> Generator[Progress, None, metrics.Measured]:
     """Every metric of the held-out images, given their embeddings."""
     labels, queries = held_out(setup)
-    gallery = len(labels) - 1 if queries is None else int((~queries).sum())
-    ks = tuple(k for k in ks if k <= gallery)  # a small dataset has fewer neighbours than the largest K
+    ks = metrics.fitting(ks, labels, queries)
     steps = metrics.measure(embeddings, labels, ks, queries, LLOYD if nmi else None)
     return (yield from report(steps))
 

@@ -1,14 +1,15 @@
 """`harness status` after interruptions and deaths, with damaged files, and what the next run sweeps up."""
 
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.execution import announcement, local, status
+from harness.execution import announcement, heartbeat, local, status
 from harness.execution.leftovers import sweep
 from harness.execution.run import Executor
 from harness.spec import Event, Job, Listener, Progress, Trial
@@ -106,6 +107,24 @@ def test_a_driver_beats_while_its_trials_run(tmp_path: Path, monkeypatch: pytest
 
     a_run(tmp_path, experiment("triplet"), slow)()
     assert not announcement.read(storage)
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "rank", "cluster"])
+def test_a_trial_that_evaluates_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """Every report of an evaluation reaches its heartbeat."""
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.0)
+    words = {"evaluate": "evaluating", "rank": "ranking  3/9 queries", "cluster": "clustering for NMI"}
+
+    def events(job: Job, *_: object) -> Iterator[Event]:
+        yield Progress(stage, 1, 1, 3, 9, math.nan, 1.0, 1.0)
+        (beat,) = heartbeat.read(storage)
+        assert beat.position.startswith(words[stage])
+        assert not beat.is_silent
+        yield a_result(job.trial)
+
+    storage = Storage(str(tmp_path / "storage"))
+    monkeypatch.setattr(local.training, "events", events)
+    assert a_run(tmp_path, experiment("triplet"), local.execute)()
 
 
 def test_what_two_interrupted_runs_share_is_counted_once(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_what_cannot_be_embedded_is_one_line(
     junk = tmp_path / "junk.png"
     junk.write_text("not an image")
     for words, complaint in (
-        ((other, images[0]), "were not kept"),
+        ((other, images[0]), "--keep-weights best keeps those of one run per loss"),
         ((id, str(junk)), "junk.png: not an image"),
         ((id, images[0], "--out", "out.txt"), "--out out.txt: must be a .npy or a .csv file"),
     ):

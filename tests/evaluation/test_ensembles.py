@@ -102,3 +102,46 @@ def test_what_has_no_embeddings_is_refused(small: Path, tmp_path: Path) -> None:
     storage.remove(name)
     with pytest.raises(UserError, match=r"the embeddings of .* are not in"):
         ensembles.load(run, storage)
+
+
+def test_an_ensemble_on_few_images_leaves_out_the_ks_that_do_not_fit(small: Path, tmp_path: Path) -> None:
+    storage, labels = Storage(str(tmp_path / "storage")), torch.tensor([0, 0, 1, 1, 2])
+    points = [torch.nn.functional.normalize(random_points(seed)[0][:5]) for seed in range(2)]
+    members = [stored_run(seed, x, labels, storage) for seed, x in enumerate(points)]
+    assert set(ensembles.build(members, 2, (1, 4, 5, 8), storage).metrics) == {"R@1", "R@4", "MAP@R", "RP", "NMI"}
+    apart = {"queries": torch.tensor([True, False, True, False, False])}
+    members = [stored_run(seed, x, labels, storage, **apart) for seed, x in enumerate(points)]
+    assert set(ensembles.build(members, 2, (1, 3, 4), storage).metrics) == {"R@1", "R@3", "MAP@R", "RP", "NMI"}
+
+
+def test_members_that_were_measured_on_other_images_make_no_ensemble(small: Path, tmp_path: Path) -> None:
+    storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
+    members = [stored_run(0, x, labels, storage), stored_run(1, x[:40], labels[:40], storage)]
+    with pytest.raises(UserError, match="was measured on other images than"):
+        ensembles.build(members, 2, (1,), storage)
+
+
+X, LABELS = random_points()
+FOREIGN = {
+    "weights": {"head.weight": X},
+    "points without labels": {"embeddings": X},
+    "points of one dimension": {"embeddings": X[:, 0].contiguous(), "labels": LABELS},
+    "too few labels": {"embeddings": X, "labels": LABELS[1:]},
+    "labels that are fractions": {"embeddings": X, "labels": LABELS.float()},
+    "points that are integers": {"embeddings": X.long(), "labels": LABELS},
+    "queries of another length": {"embeddings": X, "labels": LABELS, "queries": LABELS[1:] > 0},
+}
+
+
+@pytest.mark.parametrize("content", [*FOREIGN.values(), None], ids=[*FOREIGN, "no tensors at all"])
+def test_a_foreign_file_with_the_right_checksum_is_refused(
+    small: Path, tmp_path: Path, content: dict[str, Tensor] | None
+) -> None:
+    storage = Storage(str(tmp_path / "storage"))
+    run = stored_run(0, X, LABELS, storage)
+    foreign = (
+        b"no tensors" if content is None else safetensors.torch.save({k: v.contiguous() for k, v in content.items()})
+    )
+    run = replace(run, artifacts={"embeddings": storage.write_artifact("embeddings", "foreign", foreign)})
+    with pytest.raises(UserError, match=r"foreign-.* does not hold the embeddings of a run"):
+        ensembles.load(run, storage)

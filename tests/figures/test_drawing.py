@@ -109,3 +109,8 @@ def check_letters(figure: Figure) -> None:
             assert box.y0 >= -1, one
             assert box.x1 <= width + 1, one
             assert box.y1 <= height + 1, one
+
+
+@pytest.mark.parametrize("title", ["", " "])
+def test_a_loss_without_a_title_has_no_length(title: str) -> None:
+    assert style.inches(title) == 0.0

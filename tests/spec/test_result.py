@@ -1,11 +1,14 @@
 """Result: what survives JSON, and what is not a record."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.spec import Result, Trial
+import harness
+from harness.spec import Result, Trial, schema
 from tests.factories import a_result, a_trial
 
 
@@ -64,3 +67,13 @@ def test_foreign_json_is_not_a_result(data: Any) -> None:
 def test_a_damaged_record_is_no_result_rather_than_an_error_later(damage: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a result of this harness"):
         Result.from_json({**json.loads(json.dumps(a_result().to_json())), **damage})
+
+
+def test_the_schema_knows_every_part_of_the_provenance_that_is_read() -> None:
+    """What is read without a schema may be of any type."""
+    read = set[str]()
+    for file in Path(harness.__file__).parent.rglob("*.py"):
+        found = re.findall(r"\b(?:provenance|recorded)(?:\.get\(|\[)[\"'](\w+)[\"']", file.read_text(encoding="utf-8"))
+        read |= set(found)
+    assert len(read) > 10
+    assert read <= set(schema.PROVENANCE.optional)
