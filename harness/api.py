@@ -140,10 +140,10 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
             raise unknown("option", name, known)
     request = Request(losses=losses, dataset=dataset, **options)
     console = Console(stderr=True, quiet=quiet)
-    planned = experiment(request, lambda line: console.print(line, soft_wrap=True, markup=False, highlight=False))
+    display = Display(console)
+    planned = experiment(request, display.line)
     store = Store(Path(request.results).absolute())
     account = Account(planned, store, rerun=request.rerun)
-    display = Display(console, planned.protocol)
     outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
     stored, experiments, problems = store.everything()
     return Results(

@@ -148,10 +148,15 @@ def baselines(experiment: Experiment) -> list[Trial]:
     if experiment.dataset.test_images > MANY_TEST_IMAGES:
         pixels = replace(pixels, loss_version=SMALL_PIXELS_VERSION)
     network = _baseline(experiment, seed=DEFAULTS["seed"])
-    if network.dim is None and network.weights != "none":
+    if baseline_count(network.dim, network.weights, experiment.seeds) == 2:
         return [pixels, network]
     first = experiment.settings.get("seed", DEFAULTS["seed"])
     return [pixels, *(replace(network, seed=first + number) for number in range(experiment.seeds))]
+
+
+def baseline_count(dim: int | None, weights: str, seeds: int) -> int:
+    """Raw pixels, and the untrained network: once, or for each seed if a part of it is random."""
+    return 2 if dim is None and weights != "none" else 1 + seeds
 
 
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:

@@ -82,6 +82,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     check_rules({**config.DEFAULTS, **settings})
     data_root = Path(request.data_root).absolute()
     check_existence(dataset, data_root, request.weights or settings["weights"], settings["backbone"])
+    say(first_word(request, names, dataset, protocol, settings))
     losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
     grid = grid_values(words_of(request.grid), losses)
@@ -108,6 +109,19 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     )
     check_size(planned)
     return replace(planned, dataset=identify(dataset, data_root, say))
+
+
+def first_word(
+    request: Request, names: Sequence[str], dataset: Dataset, protocol: Protocol, settings: Mapping[str, Any]
+) -> str:
+    """4 losses on emoji, protocol quick: 6 trials. Said before anything takes its time."""
+    losses = f"{len(names)} loss{'es' if len(names) > 1 else ''}" if names else "baselines"
+    words = f"{losses} on {dataset.name}, protocol {protocol.name}"
+    if not request.grid:  # whose values are read when the losses are known
+        searched = request.trials * protocol.folds
+        baselines = plan.baseline_count(settings["dim"], request.weights or settings["weights"], request.seeds)
+        words += f": {len(names) * (searched + request.seeds) + baselines} trials"
+    return f"{words}; loading torch ..."
 
 
 def loss_names(names: str | Sequence[str]) -> list[str]:

@@ -43,6 +43,11 @@ class Store:
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
+    @property
+    def logs(self) -> Path:
+        """What runs said while they ran, a file each."""
+        return self.root / "logs"
+
     def check(self) -> None:
         """A UserError if the folder cannot be written, as far as can be seen without writing."""
         existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -130,11 +131,22 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return configs
 
 
+# What every run says before it looks further, and how much of it is stored.
+FIRST_WORDS = re.compile(
+    r"^\d\d:\d\d:\d\d (.*; loading torch \.\.\.|\d+ trials?: .*|starting Ray \.\.\.)\n", re.MULTILINE
+)
+
+
 @dataclass
 class Said:
     code: int
     out: str
-    err: str
+    all_err: str
+
+    @property
+    def err(self) -> str:
+        """Without the first words of a run."""
+        return FIRST_WORDS.sub("", self.all_err)
 
 
 Harness = Callable[..., Said]

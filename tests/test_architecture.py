@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluation": {"spec", "storage"},
     "training": {"spec", "storage", "provenance", "data", "backbones", "evaluation", "losses"},
     "execution": {
+        "commands",
         "spec",
         "files",
         "config",

@@ -8,7 +8,7 @@ import typer
 from harness import request as requests
 from harness.cli import completion, signals
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
-from harness.cli.output import only_our_output, say
+from harness.cli.output import only_our_output
 from harness.cli.run_summary import print_outcome, print_plan
 from harness.request import CORE, ExecutorName, Request
 from harness.spec import KeepWeights, Scheduler
@@ -237,18 +237,20 @@ def run(
 
 def execute(request: Request, *, dry_run: bool) -> None:
     """Run a request, or print its plan."""
-    experiment = requests.experiment(request, lambda line: say(line, error=True))
-    store = Store(Path(request.results).absolute())
     from rich.console import Console
+
+    from harness.execution.display import Display
+
+    display = Display(Console(stderr=True))
+    experiment = requests.experiment(request, display.line)
+    store = Store(Path(request.results).absolute())
 
     from harness.execution import stored
     from harness.execution.account import Account
-    from harness.execution.display import Display
     from harness.execution.start import check_inputs, start
 
     *_, problems = store.everything()
     account = Account(experiment, store, rerun=request.rerun)
-    display = Display(Console(stderr=True), experiment.protocol)
     if dry_run:
         stored.check(account, display.line)
         check_inputs(request, account, display)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness import plan
-from harness.analysis.results import best
+from harness.analysis.results import Scored, best
 from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial, has_epochs
 from harness.store import Store
 
@@ -27,6 +27,7 @@ class Account:
         self.baselines = [] if self.grid else plan.baselines(experiment)
         self.final: list[Trial] | None = None
         self.chosen: dict[str, dict[str, Any]] = {}  # loss -> the values that its search chose
+        self.winners: dict[str, Scored] = {}  # loss -> the configuration that has them
         self.sources = {loss.name: loss.sources for loss in experiment.losses}
         if not self.pending(self.search):
             self.choose()
@@ -38,8 +39,8 @@ class Account:
             return
         protocol = self.experiment.protocol
         stored = self.stored(self.search)
-        winners = best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
-        self.chosen = {loss: winner.values for loss, winner in winners.items()}
+        self.winners = best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
+        self.chosen = {loss: winner.values for loss, winner in self.winners.items()}
         self.final = plan.final(self.experiment, self.chosen)
 
     def record(self, command: str) -> ExperimentRecord:
@@ -58,7 +59,7 @@ class Account:
             scheduler=experiment.scheduler,
             select_epochs=protocol.select_epochs,
             settings={**experiment.settings, **knobs},
-            space=self._space(),
+            space=self.space(),
             search=_ids(self.search),
             grid=_ids(self.grid),
             final=_ids(self.final or ()),
@@ -66,7 +67,7 @@ class Account:
             chosen=self.chosen,
         )
 
-    def _space(self) -> dict[str, dict[str, str]]:
+    def space(self) -> dict[str, dict[str, str]]:
         """What search varies, by loss. What the user has set is not searched."""
         experiment = self.experiment
         fixed = {loss.name: {*experiment.settings, *experiment.knobs.get(loss.name, ())} for loss in experiment.losses}

@@ -1,69 +1,98 @@
-"""Progress on the screen while trials run: bars on a terminal, plain lines elsewhere."""
+"""What a person sees while trials run: a redrawn screen on a terminal, lines with the time of day elsewhere."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from rich.live import Live
 
-from harness.execution.text import BestScores, duration, outcome, position
-from harness.spec import Event, Progress, Protocol, Result, Trial, printable
+from harness.execution.pace import Running
+from harness.execution.screen import Screen, label
+from harness.execution.text import BestScores, outcome, position
+from harness.spec import Event, Experiment, Progress, Result, Trial, printable
+
+REDRAWS = 4  # per second
+TENTH = 0.1  # of the images, after which a file gets a line
 
 
 class Display:
-    """A bar for each running trial, and a summary line. Its `show` is a listener."""
+    """A row for each running trial below a summary; a line for what has happened. Its `show` is a listener."""
 
-    def __init__(self, console: Console, protocol: Protocol) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
+        self.screen = Screen()
         self.total = self.done = 0
-        self.begun = time.monotonic()
-        self.best = BestScores(protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
-        self.running: dict[str, TaskID] = {}
+        self.announced = False  # the total stands
+        self.name_width = 0
+        self.several_seeds = False
         self.warned: set[tuple[str, str]] = set()  # ids of trials, and what they were warned of
-        self.live = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[status]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.summary: TaskID | None = None
+        self.log: Path | None = None
+        self.live: Live | None = None
+
+    def begin(self, experiment: Experiment, log: Path | None = None) -> None:
+        """Say what is compared. Every line also goes to the file `log`, which outlives the terminal."""
+        protocol = experiment.protocol
+        self.screen.title = f"{experiment.dataset.name} · {protocol.name}"
+        self.screen.best = BestScores(protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
+        self.name_width = max(len(name) for name in (*(loss.name for loss in experiment.losses), "untrained"))
+        self.several_seeds = experiment.seeds > 1
+        self.log = log
 
     def __enter__(self) -> Self:
-        self.live.start()
+        if self.console.is_terminal:
+            # not Live's own height limit, which hides the last rows: the screen shows as many as fit
+            self.live = Live(
+                console=self.console,
+                get_renderable=lambda: self.screen.render(self.console.width, self.console.height),
+                refresh_per_second=REDRAWS,
+                transient=True,
+            )
+            self.live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.live.stop()
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
 
     @contextmanager
     def preparing(self) -> Iterator[Callable[[Progress], None]]:
-        """A bar for the images that are decoded before the first trial starts."""
-        task: TaskID | None = None
+        """A bar for the images that are decoded before the first trial starts; a file gets a line for each tenth."""
+        begun, told, count = time.monotonic(), 0.0, 0
 
         def show(progress: Progress) -> None:
-            nonlocal task
+            nonlocal told, count
             if progress.note:
                 self.line(progress.note)
                 return
-            if task is None:
-                task = self.live.add_task("images", status="")
-            self.live.update(task, total=progress.steps, completed=progress.step, status=position(progress))
+            self.screen.images, count = progress, progress.steps
+            share = progress.step / progress.steps
+            if share >= told + TENTH and share < 1:
+                told = share
+                self.event(position(progress))
 
         with self:
             try:
                 yield show
             finally:
-                if task is not None:
-                    self.live.remove_task(task)
+                self.screen.images = None
+        if count:
+            self.line(f"{count} images prepared in {time.monotonic() - begun:.0f} s")
 
     def expect(self, trials: int) -> None:
-        """Set how many trials are still to come."""
+        """So many trials are still to come. The total stands from the first call on: trials that turn out not to be
+        needed, because their results are stored, count as done."""
+        if not self.announced:
+            self.announced, self.total = True, self.done + trials
+        surplus = self.total - self.done - trials
+        if surplus > 0:
+            self.done += surplus
+            self.line(f"{surplus} of the {self.total} trials need not run")
         self.total = self.done + trials
         self._sum_up()
 
@@ -72,31 +101,60 @@ class Display:
             self._progress(trial, event)
             return
         self.done += 1
-        if trial.id in self.running:
-            self.live.remove_task(self.running.pop(trial.id))
+        running = self.screen.running.pop(trial.id, None)
         if isinstance(event, Result):
-            self.best.add(event, {event.purpose})
-        self.line(f"[{self.done}/{self.total}] {trial.name}  {outcome(event)}")
+            if running is not None:
+                self.screen.pace.ended(running)
+            if self.screen.best is not None:
+                self.screen.best.add(event, {event.purpose})
         self._sum_up()
+        counter = f"[{self.done:>{len(str(self.total))}}/{self.total}]"
+        seed = f"seed {trial.seed}  " if self.several_seeds else ""
+        short = f"{label(trial):{self.name_width}}  {trial.id}  {trial.fold}  {seed}{outcome(event)}"
+        self.line(f"{counter} {short}", f"[{self.done}/{self.total}] {trial.name}  {seed}{outcome(event)}")
 
-    def line(self, text: str) -> None:
+    def line(self, text: str, plain: str = "") -> None:
+        """Print a line; `plain` is its form in a file."""
+        if self.console.is_terminal:
+            self._print(text)
+            self._log(plain or text)
+        else:
+            self.event(plain or text)
+
+    def event(self, text: str) -> None:
+        """A line for files alone: on a terminal the screen shows it."""
+        if not self.console.is_terminal:
+            self._print(f"{time.strftime('%H:%M:%S')} {text}")
+        self._log(text)
+
+    def _print(self, text: str) -> None:
         # soft_wrap: a line stays a line where the output is a file; no markup: names are the user's
         self.console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
+    def _log(self, text: str) -> None:
+        if self.log is None:
+            return
+        with contextlib.suppress(OSError):  # on a full disk the next result fails, and says so
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
+
     def _progress(self, trial: Trial, event: Progress) -> None:
-        if trial.id not in self.running:
-            self.running[trial.id] = self.live.add_task(trial.name, status="", total=1)
+        if trial.id not in self.screen.running:
+            self.screen.running[trial.id] = Running(trial, event)
+            self.screen.pace.began(len(self.screen.running))
             self._sum_up()
-        total, done = event.epochs * event.steps, (event.epoch - 1) * event.steps + event.step
-        self.live.update(self.running[trial.id], total=total, completed=done, status=printable(position(event)))
+            self.event(f"{trial.name}  begins")
+        stage = self.screen.running[trial.id].event.stage
+        self.screen.running[trial.id].hear(event)
         if event.note:
             self.line(f"{trial.name}  {event.note}")
         if event.collapsed:
             self._warn(trial, "collapsed", event, "all images have nearly the same embedding")
         if event.is_idle:
             self._warn(trial, "loss of 0 in every step", event, "nothing is learned")
-        if not self.console.is_terminal and event.closes_epoch:
-            self.line(f"{trial.name}  {position(event)}")
+        if event.closes_epoch or (event.stage == "cluster" != stage):
+            self.event(f"{trial.name}  {position(event)}")
 
     def _warn(self, trial: Trial, what: str, event: Progress, meaning: str) -> None:
         """Say when it began, once per trial."""
@@ -106,13 +164,4 @@ class Display:
             self.line(f"{trial.name}  {what} in {stage}epoch {event.epoch}: {meaning}")
 
     def _sum_up(self) -> None:
-        """done / running / waiting, the best so far of each loss, and the time left."""
-        if self.summary is None:
-            self.summary = self.live.add_task("all trials", status="", total=1)
-        words = [f"{self.done} done, {len(self.running)} running, {self.total - self.done - len(self.running)} waiting"]
-        if self.done:
-            left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
-            words.append(f"about {duration(left)} left")
-        if self.best.scores:
-            words.append(str(self.best))
-        self.live.update(self.summary, total=max(1, self.total), completed=self.done, status="  ".join(words))
+        self.screen.done, self.screen.total = self.done, self.total

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness import provenance, storage
 from harness.analysis.results import configurations
+from harness.execution import winners
 from harness.execution.account import Account
 from harness.execution.announcement import announced
 from harness.execution.leftovers import sweep
@@ -53,6 +54,8 @@ class Run:
                 self.finish(account.search, then=account.baselines)
                 account.choose()
                 self.record()
+            for line in winners.lines(account):
+                self.display.line(line)
             results = self.finish(account.last)
         sweep(self.storage, account.store)
         self.discard_weights(results)

@@ -1,9 +1,11 @@
 """From an account of trials to the outcome of their run: what `harness run` and harness.run() share."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from harness.execution import stored
 from harness.execution.account import Account
@@ -25,6 +27,7 @@ class Outcome:
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
     """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
     stored.check(account, display.line)
+    display.line(overview(account))
     if account.is_complete:
         account.store.prepare()
         storage.prepare()
@@ -33,9 +36,29 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
         check_room(account, storage)
         prepare_images(request, account, display)
+        display.begin(account.experiment, log_file(account))
     with opened_executor(request, account, storage, display) as executor:
         run = Run(account, storage, executor, display, threads=request.threads)
         return Outcome(run(), run.failures)
+
+
+def overview(account: Account) -> str:
+    """6 trials: 2 are stored and not run again, 4 to run."""
+    to_run = len(account.pending(account.known)) + len(account.unnamed())
+    trials = len({trial.id for trial in account.known}) + len(account.unnamed())
+    if not to_run:
+        words = "all stored, nothing to run"
+    elif to_run == trials:
+        words = f"0 stored, {to_run} to run"
+    else:
+        words = f"{trials - to_run} stored and not run again, {to_run} to run"
+    return f"{trials} trial{'s' if trials > 1 else ''}: {words}"
+
+
+def log_file(account: Account) -> Path:
+    """The file that gets what the display shows, of this run of an experiment."""
+    name = f"{time.strftime('%Y-%m-%d-%H%M%S')}-{account.record('').id}.log"
+    return account.store.logs / name
 
 
 def check_inputs(request: Request, account: Account, display: Display) -> None:
@@ -76,6 +99,7 @@ def opened_executor(request: Request, account: Account, storage: Storage, displa
         device = "cpu" if request.gpus_per_trial == 0 else None
         yield partial(local.execute, device=device)
     else:
+        display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
         from harness.execution.ray_cluster import Cluster
 
         cluster = Cluster(

@@ -1,5 +1,6 @@
 """A trial in words: how far it is, and how it ended. `harness run` and `harness status` print them."""
 
+import math
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
@@ -14,26 +15,41 @@ def duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if seconds < CENTURY else "100 years or more"
 
 
+def phase(progress: Progress) -> str:
+    """The stage of a running trial, and how far it is in it, in a few words."""
+    if not progress.step and progress.stage in ("images", "pretrain"):
+        return "waiting for images" if progress.stage == "images" else "waiting for pre-training"
+    if progress.stage == "images":
+        return f"preparing images {progress.step}/{progress.steps}"
+    if progress.stage == "evaluate":
+        return "evaluating"
+    if progress.stage == "rank":
+        return f"ranking {progress.step}/{progress.steps}"
+    if progress.stage == "cluster":
+        return f"clustering {progress.epoch}/{progress.epochs}"
+    return f"{'' if progress.stage == 'train' else progress.stage + ' '}epoch {progress.epoch}/{progress.epochs}"
+
+
+def loss_value(progress: Progress) -> str:
+    """The loss of a stage that has one."""
+    if math.isnan(progress.loss):
+        return ""
+    return f"loss {progress.loss:.3f}" if abs(progress.loss) < 1e6 else f"loss {progress.loss:.3g}"
+
+
 def position(progress: Progress) -> str:
-    """Where a running trial is."""
+    """Where a running trial is, in a line."""
     if progress.note:
         return progress.note
-    if progress.stage == "pretrain" and not progress.step:
-        return "waiting for the pre-training, which another trial does"
-    if progress.stage == "images" and not progress.step:
-        return "waiting for the images, which another trial prepares"
-    speed = f"{progress.images_per_second:.0f} images/s  {duration(progress.seconds_left)} left"
-    if progress.stage == "images":
-        return f"preparing images  {progress.step}/{progress.steps}  {speed}"
-    if progress.stage == "evaluate":
-        return f"evaluating  {speed}"
+    words = [phase(progress)]
     if progress.stage == "rank":
-        return f"ranking  {progress.step}/{progress.steps} queries"
+        words = [f"{words[0]} queries"]
     if progress.stage == "cluster":
-        return f"clustering for NMI  start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"
-    stage = "" if progress.stage == "train" else f"{progress.stage} "
-    loss = f"{progress.loss:.3f}" if abs(progress.loss) < 1e6 else f"{progress.loss:.3g}"
-    return f"{stage}epoch {progress.epoch}/{progress.epochs}  loss {loss}  {speed}"
+        words = [f"clustering for NMI  start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"]
+    words.append(loss_value(progress))
+    if progress.images_per_second:
+        words += [f"{progress.images_per_second:.0f} images/s", f"{duration(progress.seconds_left)} left"]
+    return "  ".join(filter(None, words))
 
 
 def outcome(event: Result | Stopped | Failure) -> str:

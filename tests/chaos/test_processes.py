@@ -28,8 +28,8 @@ def test_a_killed_process_of_ray_ends_the_driver_and_loses_nothing(
     assert out == ""
     again = finish(slow_run.command(tmp_path, "--seeds", "2", nap=0))
     assert again.returncode == 0, again.stderr
-    begun = {line.split()[0] for line in again.stderr.splitlines() if " epoch 1/4" in line}
-    assert {line.split()[0] for line in again.stderr.splitlines() if " epoch 3/4" in line} - begun
+    begun = {line.split()[1] for line in again.stderr.splitlines() if " epoch 1/4" in line}
+    assert {line.split()[1] for line in again.stderr.splitlines() if " epoch 3/4" in line} - begun
     assert bits(tmp_path) == undisturbed
     assert not leftovers(tmp_path)
 

@@ -146,8 +146,8 @@ def resume(words: list[str], results: Path, undisturbed: dict[str, object]) -> N
     """The same command continues from a checkpoint and ends with what an undisturbed run gives."""
     again = finish(words)
     assert again.returncode == 0, again.stderr
-    begun = {line.split()[0] for line in again.stderr.splitlines() if " epoch 1/4" in line}
-    assert {line.split()[0] for line in again.stderr.splitlines() if " epoch 3/4" in line} - begun
+    begun = {line.split()[1] for line in again.stderr.splitlines() if " epoch 1/4" in line}
+    assert {line.split()[1] for line in again.stderr.splitlines() if " epoch 3/4" in line} - begun
     assert not leftovers(results)
     assert bits(results).items() <= undisturbed.items()
 

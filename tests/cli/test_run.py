@@ -35,6 +35,9 @@ def test_run_then_tables_then_nothing_is_missing(small: Path, harness: Harness, 
 
     second = harness(*QUICK)
     assert (second.code, second.out, second.err) == (0, first.out, "")
+    first_word, overview = (line[9:] for line in second.all_err.splitlines())
+    assert first_word == "2 losses on blobs, protocol tiny: 4 trials; loading torch ..."
+    assert overview == "4 trials: all stored, nothing to run"
     assert first.out.startswith(harness("tables").out)
     assert {file: file.read_bytes() for file in stored(tmp_path / "results")} == files
 
@@ -59,13 +62,20 @@ def test_search_chooses_on_validation_classes_and_reports_on_test_classes(
     assert len(searched) == 3
     assert final["trial"]["knobs"] == best["trial"]["knobs"]
     assert final["trial"]["lr"] == best["trial"]["lr"]
-    assert harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "3").err == ""
+    again = harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "3")
+    winner, comparable = (line[9:] for line in again.err.splitlines())  # nothing runs
+    assert winner == (
+        f"triplet: best of 3 on validation classes: R@1 {100 * best['metrics']['R@1']:.1f} with "
+        f"margin={final['trial']['knobs']['margin']} lr={final['trial']['lr']} ({best['id']}); 1 final run"
+    )
+    assert "not comparable" in comparable
+    assert winner in said.err
 
 
 def test_a_search_that_draws_the_same_values_twice_still_chooses(small: Path, harness: Harness) -> None:
     said = harness("run", "--losses", "deep_spectral", "--dataset", "blobs", "--trials", "3", "--set", "lr=1e-3")
     assert said.code == 0
-    assert said.err.count("-val0-") == 2  # an epoch's line and the end's: one trial, not three
+    assert said.err.count("-val0-") == 3  # its beginning, an epoch, its end: one trial, not three
     assert "| Deep Spectral" in said.out
 
 

@@ -94,4 +94,4 @@ def run_of(experiment: Experiment, folder: Path, executor: Executor) -> Run:
     store = Store(folder / "results")
     store.prepare()
     storage = Storage(str(folder / "storage"))
-    return Run(Account(experiment, store), storage, executor, Display(console, experiment.protocol))
+    return Run(Account(experiment, store), storage, executor, Display(console))

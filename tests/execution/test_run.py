@@ -35,7 +35,7 @@ def made_up(jobs: Sequence[Job], listener: Listener) -> None:
 
 def a_run(tmp_path: Path, planned: Experiment, executor: Executor = made_up, *listeners: Listener) -> Run:
     account = Account(planned, Store(tmp_path / "results"))
-    display = Display(Console(file=io.StringIO()), planned.protocol)
+    display = Display(Console(file=io.StringIO()))
     return Run(account, Storage(str(tmp_path / "storage")), executor, display, listeners)
 
 

@@ -40,7 +40,7 @@ def test_waiting_for_pretraining_is_reported_and_is_no_pretraining(small: Path, 
     running, reports = training.run(job(waiting, tmp_path)), []
     with storage.lock(f"pretrained/{pretraining_key(waiting)}.safetensors"):
         reports = [next(running), next(running)]  # a second each
-    assert [position(event) for event in reports] == 2 * ["waiting for the pre-training, which another trial does"]
+    assert [position(event) for event in reports] == 2 * ["waiting for pre-training"]
     assert not any(event.closes_epoch for event in reports)
     seconds = finish(running).seconds
     assert seconds["wait"] >= 2
