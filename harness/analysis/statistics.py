@@ -57,7 +57,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Parts:
-    """The mean squares of residuals (S, C): numbers, or arrays of many pairs."""
+    """The mean squares of residuals (S, C): numbers, or matrices of all pairs."""
 
     seed: Any  # C sum_s (mean of seed s)^2 / (S - 1)
     classes: Any  # S sum_c (mean of class c)^2 / (C - 1)
@@ -130,12 +130,7 @@ class Pairs:
 
 
 def pairs(rows: Sequence[Sums]) -> Pairs:
-    """Every pair of losses over the seeds that both have; pairs with fewer than three are not tested.
-
-    A pair's own seed part has S - 1 degrees of freedom. Among many pairs of losses with three or five seeds some have
-    nearly the same seed effects by chance, and would be called different far too often. So the seed part of a pair is
-    not taken below its mean over all pairs, which has (L - 1) (S - 1) degrees of freedom.
-    """
+    """Every pair of losses over the seeds that both have; pairs with fewer than three are not tested."""
     import numpy as np
 
     shape = len(rows), len(rows)
@@ -151,9 +146,10 @@ def pairs(rows: Sequence[Sums]) -> Pairs:
         a, b = (np.array([where[place] for place in side]) for side in (i, j))
         chosen = [rows[place].at(seeds) for place in members]
         values = np.array([row.value for row in chosen])
-        parts = _pair_parts(np.stack([row.residuals() for row in chosen]), a, b)
-        differences[i, j] = values[a] - values[b]
-        p[i, j] = p_values(values[a] - values[b], parts)
+        gaps = values[:, None] - values
+        parts = floored(pair_parts(np.stack([row.residuals() for row in chosen])))
+        differences[i, j] = gaps[a, b]
+        p[i, j] = p_values(gaps, parts)[a, b]
     known = ~np.isnan(p)
     adjusted[known] = holm(p[known])
     lower = np.tril_indices(len(rows), -1)
@@ -232,20 +228,31 @@ def _parts(z: "np.ndarray") -> Parts:
     return Parts(seed, classes, rest, S, C, max(S - 1, 1))
 
 
-def _pair_parts(z: "np.ndarray", i: "np.ndarray", j: "np.ndarray") -> Parts:
-    """The mean squares of the differences of losses i and j; residuals (L, S, C) of all losses."""
+def pair_parts(z: "np.ndarray") -> Parts:
+    """The mean squares of all differences of losses, as matrices (L, L); residuals (L, S, C)."""
     import numpy as np
 
-    L, S, C = z.shape
+    _, S, C = z.shape
 
     def squares(products: "np.ndarray") -> "np.ndarray":
         """|u - v|^2 = |u|^2 + |v|^2 - 2 uv for all pairs; rounding must not make it negative."""
         lengths = products.diagonal()
         return np.maximum(lengths[:, None] + lengths - 2 * products, 0.0)
 
-    seed, classes, rest = map(squares, mean_products(z))
-    floor = seed[np.triu_indices(L, 1)].mean()
-    return Parts(np.maximum(seed, floor)[i, j], classes[i, j], rest[i, j], S, C, (L - 1) * (S - 1))
+    return Parts(*map(squares, mean_products(z)), S, C, S - 1)
+
+
+def floored(parts: Parts) -> Parts:
+    """With the seed part of no pair below its mean over all pairs, which has (L - 1) (S - 1) degrees of freedom.
+
+    A pair's own seed part has S - 1. Among many pairs of losses with three or five seeds some have nearly the same seed
+    effects by chance, and would be called different far too often.
+    """
+    import numpy as np
+
+    losses = len(parts.seed)
+    floor = parts.seed[np.triu_indices(losses, 1)].mean()
+    return replace(parts, seed=np.maximum(parts.seed, floor), seed_freedom=(losses - 1) * (parts.S - 1))
 
 
 def mean_products(z: "np.ndarray") -> tuple["np.ndarray", "np.ndarray", "np.ndarray"]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.analysis.statistics import pairs
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 REPLICATES = 300
 
@@ -31,6 +33,29 @@ def test_few_tables_call_equal_losses_different(calibration: Any, share: float) 
         assert found.without_floor > 0.3
 
 
+def test_the_simulation_tests_what_tables_test(calibration: Any) -> None:
+    """Mean squares are summed once for several tables; each must get the p-values of `pairs`."""
+    shape = calibration.Shape(np.arange(2, 42), level=0.6)
+    random = np.random.default_rng(1)
+    hits = calibration.answers(random, shape, calibration.difficulties(random, shape), np.full(6, 0.1), 3)
+    rows = calibration.as_rows(hits, shape)
+    simulated = calibration.Simulated.of(rows)
+    for places in ([0, 1, 2, 3, 4, 5], [5, 1, 2]):
+        adjusted = pairs([rows[place] for place in places]).adjusted
+        np.fill_diagonal(adjusted, 1.0)  # a loss is not tested against itself
+        assert simulated.at(places).adjusted() == pytest.approx(adjusted)
+
+
+def test_simulated_hits_have_the_probability_of_their_class(calibration: Any) -> None:
+    """Classes of 1, 3 and 50 queries; without noise each query is answered with the same probability."""
+    shape = calibration.Shape(np.array([1, 3, 50]), level=0.6, difficulty=0.0, taste=0.0, local=0.0)
+    random = np.random.default_rng(2)
+    hits = calibration.answers(random, shape, np.zeros(3, dtype=np.float32), np.zeros(4000), 2)
+    assert hits.max(axis=(0, 1)).tolist()[:2] == [1, 3]
+    assert hits.mean(axis=(0, 1)) / shape.sizes == pytest.approx([0.5, 0.5, 0.5], abs=0.02)
+    assert hits.var(axis=(0, 1)) / shape.sizes == pytest.approx([0.25, 0.25, 0.25], rel=0.05)
+
+
 def test_a_true_difference_is_found(calibration: Any) -> None:
     """Ten points of Recall@1, which such a small test set resolves."""
     shape = calibration.Shape(np.full(60, 10), level=0.6)
@@ -42,6 +67,7 @@ def test_a_true_difference_is_found(calibration: Any) -> None:
         spreads = np.full(4, 0.02)
         better = calibration.answers(random, shape, difficulty + 0.1 / slope, spreads[:1], 3)
         others = calibration.answers(random, shape, difficulty, spreads[1:], 3)
-        ours, _ = calibration.told_apart(calibration.as_rows(np.concatenate([better, others]), shape))
+        rows = calibration.as_rows(np.concatenate([better, others]), shape)
+        ours, _ = calibration.Simulated.of(rows).told_apart()
         found.append(ours)
     assert np.mean(found) > 0.8
