@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.analysis.statistics import Sums
-from harness.spec import Result
+from harness.spec import Result, recall_k
 from harness.spec.queries import PerQuery
 from harness.store import Store
 
@@ -22,6 +22,9 @@ class ClassSums:
     sizes: "np.ndarray"  # (C,)
     names: tuple[str, ...]  # (C,)
     queries: str  # which ones they are, as a checksum: only the same queries can be paired
+
+    def mean(self, metric: str) -> float:
+        return float(self.totals[metric].sum() / max(self.sizes.sum(), 1))
 
     @classmethod
     def of(cls, values: PerQuery, metrics: Sequence[str]) -> "ClassSums":
@@ -56,6 +59,23 @@ class Queries:
         if isinstance(found, ValueError):
             raise found
         return found
+
+    def with_recalls(self, results: Sequence[Result], metrics: Sequence[str]) -> list[Result]:
+        """The results with those R@K of `metrics` that they do not state but their stored values say."""
+        wanted = [metric for metric in metrics if recall_k(metric) is not None]
+        return [self._with_recalls(result, wanted) if result.trial.on_test else result for result in results]
+
+    def _with_recalls(self, result: Result, wanted: Sequence[str]) -> Result:
+        missing = [metric for metric in wanted if metric not in result.metrics]
+        if not missing:
+            return result
+        try:
+            values = ClassSums.of(self.store.per_query(result), [*result.metrics, *missing])
+        except ValueError:
+            return result
+        self._read[result.id] = values
+        found = {metric: values.mean(metric) for metric in missing if metric in values.totals}
+        return replace(result, metrics={**result.metrics, **found})
 
     def sums(self, runs: Sequence[Result], metric: str) -> Sums:
         """A metric of the seeds of one configuration; a ValueError says why it cannot be tested."""

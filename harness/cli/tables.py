@@ -54,7 +54,12 @@ def tables(
         bool, typer.Option("--standalone", help="With --format latex: make documents that compile by themselves.")
     ] = False,
     metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="The columns, e.g. R@1,MAP@R,NMI. Default: Recall@K and NMI.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="The columns, e.g. R@1,R@16,MAP@R. Any R@K up to K = 100 follows from the stored values of queries. "
+            "Default: Recall@K and NMI.",
+        ),
     ] = "",
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
@@ -88,11 +93,13 @@ def tables(
     if nmi_recipe != LLOYD.name and not any(recipe_of(result.conventions) == nmi_recipe for result in selected):
         raise UserError(f"no results by {nmi_recipe}; make some with: harness eval ID --nmi-recipe {nmi_recipe}")
     kinds = tuple(KINDS) if table == "all" else (table,)
-    built = build_all(selected, kinds, Options(published, columns, nmi_recipe), experiments, Queries(store))
+    queries = Queries(store)
+    built = build_all(selected, kinds, Options(published, columns, nmi_recipe), experiments, queries)
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if form == "csv":
-        texts = {"results.csv": csv(on_test(with_nmi_by(nmi_recipe, selected)), columns, published=published != "none")}
+        listed = queries.with_recalls(on_test(with_nmi_by(nmi_recipe, selected)), columns)
+        texts = {"results.csv": csv(listed, columns, published=published != "none")}
     else:
         texts = render(built, form, standalone=standalone)
     if out is None:

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from harness.evaluation.metrics import fitting, measure, values_of
+from harness.evaluation.metrics import STORED_DEPTH, fitting, measure, values_of
 from harness.spec import Result, UserError, finish
 from harness.spec.recipes import LLOYD, RECIPES
 from harness.storage import DamagedError, Storage
@@ -31,7 +31,7 @@ def build(
             raise UserError(f"{member.id} was measured on other images than {members[0].id}: they make no ensemble")
     ks = fitting(ks, labels, queries)
     subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
-    measured = [finish(measure(join(subset), labels, ks, queries)) for subset in subsets]
+    measured = [finish(measure(join(subset), labels, ks, queries, depth=STORED_DEPTH)) for subset in subsets]
     metrics = [one.metrics for one in measured]
     values = values_of([one.scores for one in measured], names or numbered(labels))
     file = values.to_bytes()
@@ -67,7 +67,7 @@ def measure_again(result: Result, recipe: str, storage: Storage, names: Sequence
     labels, queries = stored["labels"], stored.get("queries")
     ks = fitting((int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@")), labels, queries)
     how = RECIPES[recipe]
-    measured = finish(measure(stored["embeddings"], labels, ks, queries, how))
+    measured = finish(measure(stored["embeddings"], labels, ks, queries, how, depth=STORED_DEPTH))
     values = values_of([measured.scores], names or numbered(labels))
     file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)

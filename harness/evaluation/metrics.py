@@ -20,6 +20,8 @@ from harness.spec import finish
 from harness.spec.queries import PerQuery
 from harness.spec.recipes import KMEANS_SEED, LLOYD, Recipe
 
+STORED_DEPTH = 100  # neighbours that are ranked, at least, where the values of queries are stored: R@K up to it follows
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -93,10 +95,11 @@ def measure(
     queries: Tensor | None = None,
     recipe: Recipe | None = LLOYD,
     seed: int = KMEANS_SEED,
+    depth: int = 1,
 ) -> Generator[Step, None, Measured]:
     """Every metric: R@K for each K, MAP@R, RP and, if there is a recipe for it, NMI. `queries` (n,) bool, where queries
-    and gallery are apart; NMI is of all images."""
-    scores = yield from score(embeddings, labels, ks, queries)
+    and gallery are apart; NMI is of all images. `depth`: neighbours to rank, at least."""
+    scores = yield from score(embeddings, labels, ks, queries, depth)
     metrics = summarise(scores, ks)
     if recipe is not None:
         clusters = yield from cluster(embeddings, len(labels.unique()), seed, recipe)
@@ -115,7 +118,7 @@ def per_query(embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Te
 
 
 def score(
-    embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None
+    embeddings: Tensor, labels: Tensor, ks: Sequence[int], queries: Tensor | None = None, depth: int = 1
 ) -> Generator[Step, None, Scores]:
     """The same, step by step."""
     task = Task.of(embeddings, labels, queries)
@@ -125,7 +128,7 @@ def score(
                 f"Recall@{k}: K must be 1 to {task.candidates}, the number of images a query is compared with"
             )
     R = same_class(task)
-    depth = min(max([*ks, int(R.max()), 1]), task.candidates)
+    depth = min(max([*ks, int(R.max()), depth]), task.candidates)
     first = torch.full((len(R),), depth + 1, device=R.device)
     precision = torch.zeros(len(R), dtype=torch.float64, device=R.device)
     average = torch.zeros_like(precision)

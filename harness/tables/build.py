@@ -73,5 +73,7 @@ def build_all(
 ) -> list[Table]:
     """The tables of several kinds, in this order. Without `queries` there are neither intervals nor tests."""
     measured = with_nmi_by(options.recipe, told_apart(results))
+    if queries is not None:
+        measured = queries.with_recalls(measured, options.metrics)
     stored = Stored(Budgets(measured, experiments), queries)
     return [table for kind in kinds for table in KINDS[kind].build(measured, stored, options)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
-from harness.spec import Result, metric_order, papers_metrics, unknown
+from harness.spec import Result, UserError, metric_order, papers_metrics, recall_k, unknown
 from harness.tables import captions
 from harness.tables.layout import Column, Kind, Options, Stored, Table
 from harness.tables.legend import legend
@@ -40,6 +40,8 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
     """A UserError for a metric that no result has. One that a table lacks is a column of dashes there."""
     known = {name for result in on_test(results) for name in result.metrics}
     for name in metrics if known else ():
+        if name not in known and recall_k(name) is not None:
+            raise UserError(f"{name}: not measured, and beyond the neighbours that are stored of each query")
         if name not in known:
             raise unknown("metric", name, sorted(known, key=metric_order))
 

@@ -53,12 +53,12 @@ def curve_metrics(setup: TrialSetup) -> Generator[Progress, None, dict[str, floa
 
 
 def score(
-    setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...], *, nmi: bool
+    setup: TrialSetup, embeddings: Tensor, ks: tuple[int, ...], *, nmi: bool, depth: int = 1
 ) -> Generator[Progress, None, metrics.Measured]:
-    """Every metric of the held-out images, given their embeddings."""
+    """Every metric of the held-out images, given their embeddings. `depth`: neighbours to rank, at least."""
     labels, queries = held_out(setup)
     ks = metrics.fitting(ks, labels, queries)
-    steps = metrics.measure(embeddings, labels, ks, queries, LLOYD if nmi else None)
+    steps = metrics.measure(embeddings, labels, ks, queries, LLOYD if nmi else None, depth=depth)
     return (yield from report(steps))
 
 

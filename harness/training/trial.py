@@ -14,7 +14,7 @@ from torch import Tensor
 from harness import provenance
 from harness.data import loading
 from harness.data.folds import Images, fold
-from harness.evaluation.metrics import mean_cosine, values_of
+from harness.evaluation.metrics import STORED_DEPTH, mean_cosine, values_of
 from harness.spec import (
     COLLAPSED,
     PIXELS,
@@ -79,7 +79,8 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     setup, loss = trained.setup, trained.loss
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
-    measured = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi)
+    depth = STORED_DEPTH if trial.on_test else 1
+    measured = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi, depth=depth)
     seconds = {**trained.seconds, "evaluate": time.perf_counter() - begun}
     seconds["total"] = sum(value for name, value in seconds.items() if name not in NOT_WORK)
     artifacts = {}

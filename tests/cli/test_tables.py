@@ -12,6 +12,8 @@ def test_tables_in_every_format_and_to_files(small: Path, harness: Harness, tmp_
     assert r"\toprule" in harness("tables", "--format", "latex").out
     assert harness("tables", "--format", "csv").out.startswith("source,id,title")
     assert "MAP@R" in harness("tables", "--metrics", "MAP@R,R@1").out
+    assert "R@3" in harness("tables", "--metrics", "R@3").out  # no record states it; the values of the queries do
+    assert ",R@3," in harness("tables", "--metrics", "R@3", "--format", "csv").out
     for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv"), ("json", "json"), ("html", "html")):
         said = harness("tables", "--format", form, "--out", str(tmp_path / "out"))
         written = Path(said.out.splitlines()[0])

@@ -70,6 +70,7 @@ def test_an_ensemble_is_the_mean_over_all_subsets_of_joined_embeddings(
     assert ensemble.conventions["ensemble"].startswith("2 of 3 networks, mean over 3 subsets")
     values = PerQuery.from_bytes(ensemble.per_query)
     assert values.ranks.shape == (3, sum(i not in gallery for i in range(60)) if apart else 60)
+    assert values.depth == len(gallery) - (not apart)  # all there are, being fewer than 100
     for metric in ("R@1", "MAP@R", "RP"):
         assert values.values(metric)[values.counts].mean() == pytest.approx(ensemble.metrics[metric], abs=1e-7)
 

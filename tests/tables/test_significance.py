@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.queries import Queries
 from harness.analysis.statistics import Sums, estimate, pairs
-from harness.spec import Result
+from harness.spec import Result, UserError
 from harness.store import Store
 from harness.tables.build import build
 from harness.tables.layout import Kind, Options, Table
@@ -168,6 +168,23 @@ def test_losses_that_answered_other_queries_are_not_told_apart(store: Store) -> 
     table = table_of(store, [*seeds("group", 0.9), *seeds("triplet", 0.5, classes=19)])
     marks = [(one.cells[0].best, one.cells[0].tied) for one in table.rows]
     assert marks == [(True, False), (False, False)]
+
+
+def test_any_recall_follows_from_the_stored_values(store: Store) -> None:
+    """R@3 is in no record. It has its interval and its mark; a row without stored values has a dash."""
+    older = [replace(run, per_query=b"", queries={}) for run in seeds("softmax", 0.6)]
+    table = table_of(store, [*seeds("group", 0.9), *seeds("triplet", 0.2), *older], metrics=("R@3", "R@1"))
+    cells = {row.label: row.cells[0] for row in table.rows}
+    values = [store.per_query(run).values("R@3").mean() for run in seeds("group", 0.9)]
+    assert cells["Group"].values == pytest.approx(values)
+    assert cells["Group"].over == "classes and seeds"
+    assert cells["Group"].best
+    assert cells["Softmax"].text == "-"
+
+
+def test_a_recall_beyond_the_stored_neighbours_is_one_line(store: Store) -> None:
+    with pytest.raises(UserError, match="R@6: not measured, and beyond the neighbours"):
+        table_of(store, seeds("group", 0.9), metrics=("R@6",))
 
 
 def test_queries_without_a_match_are_counted_in_the_caption(store: Store) -> None:

@@ -55,6 +55,7 @@ def test_the_metrics_follow_from_the_values_of_each_query(small: Path, tmp_path:
     values = PerQuery.from_bytes(tested.per_query)
     for metric in ("R@1", "R@2", "MAP@R", "RP"):
         assert values.values(metric)[values.counts].mean() == pytest.approx(tested.metrics[metric], abs=1e-7)
+    assert values.depth == min(100, len(values.classes) - 1)  # though the dataset asks for R@8 at most
     assert tested.queries["sha256"] == hashlib.sha256(tested.per_query).hexdigest()
     assert tested.queries["without_match"] == 0
     assert len(values.names) == len(set(values.classes)) == blobs().test_classes
