@@ -1,8 +1,9 @@
 """How often the tests of tables call losses different that are not, and how often they find a true difference.
 
-    python benchmarks/calibration.py                       # every cell, 1,000 replicates: about two hours on one core
-    python benchmarks/calibration.py --shapes cub,emoji    # without Stanford Online Products: ten minutes
+    python benchmarks/calibration.py                       # every cell, 1,000 replicates: half an hour on one core
+    python benchmarks/calibration.py --shapes cub,emoji    # without Stanford Online Products: six minutes
     python benchmarks/calibration.py --unequal             # losses whose seeds scatter unequally
+    python benchmarks/calibration.py --time                # how long the tests of a table take
     python benchmarks/calibration.py --runs results --loss triplet   # real runs: one loss against itself
 
 A replicate is one simulated table. Query hits of class c, loss l and seed s are drawn with probability sigmoid(eta),
@@ -21,7 +22,7 @@ With --runs, the stored seeds of one loss are split into two halves in every way
 import argparse
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
@@ -32,8 +33,9 @@ from scipy.special import expit
 from scipy.stats import ttest_ind
 
 from harness.analysis import statistics
-from harness.analysis.queries import Queries
+from harness.analysis.queries import ClassSums, Queries
 from harness.analysis.statistics import SIGNIFICANT, Sums
+from harness.spec.queries import PerQuery
 from harness.store import Store
 
 SEEDS = (3, 5, 10)
@@ -265,6 +267,31 @@ def one_loss_against_itself(folder: Path, loss: str, metrics: Sequence[str] = ("
         )
 
 
+def durations(shape: Shape, losses: int = max(LOSSES), seeds: int = max(SEEDS), repeats: int = 5) -> Iterator[str]:
+    """Of the tests of a column, and of reading the values of one run; CPU time, the best of several."""
+    random = np.random.default_rng(3)
+    hits = answers(random, shape, difficulties(random, shape), np.full(losses, 0.05), seeds)
+    rows = as_rows(hits, shape)
+    tests = min(elapsed(lambda: statistics.pairs(rows)) for _ in range(repeats))
+    yield (
+        f"All pairs of {losses} losses with {seeds} seeds, {len(shape.sizes):,} classes: {1000 * tests:.0f} ms of CPU"
+    )
+    classes = np.repeat(np.arange(len(shape.sizes)), shape.sizes)
+    ranks = random.integers(1, 1000, (1, len(classes)))
+    precision = random.random(len(classes))
+    names = tuple(f"class_{number:05}" for number in range(len(shape.sizes)))
+    content = PerQuery(classes, ranks, precision, precision, 1000, names).to_bytes()
+    metrics = ("R@1", "R@10", "R@100", "R@1000", "MAP@R", "RP")
+    reading = min(elapsed(lambda: ClassSums.of(PerQuery.from_bytes(content), metrics)) for _ in range(repeats))
+    yield f"The values of one run, {len(classes):,} queries, as sums per class: {1000 * reading:.0f} ms of CPU"
+
+
+def elapsed(work: Callable[[], object]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="Test sets to simulate.")
@@ -273,7 +300,11 @@ def main() -> None:
     parser.add_argument("--unequal", action="store_true", help="Let the seeds of some losses scatter more than others.")
     parser.add_argument("--runs", type=Path, help="A results folder: test the seeds of --loss against each other.")
     parser.add_argument("--loss", default="triplet")
+    parser.add_argument("--time", action="store_true", help="Print how long the tests of a table take.")
     options = parser.parse_args()
+    if options.time:
+        print(*durations(SHAPES["sop"]), sep="\n")
+        return
     if options.runs:
         print(*one_loss_against_itself(options.runs, options.loss), sep="\n")
         return

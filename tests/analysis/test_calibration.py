@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from harness.analysis.statistics import pairs
+from harness.store import Store
+from tests.factories import answered
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 REPLICATES = 300
@@ -54,6 +56,25 @@ def test_simulated_hits_have_the_probability_of_their_class(calibration: Any) ->
     assert hits.max(axis=(0, 1)).tolist()[:2] == [1, 3]
     assert hits.mean(axis=(0, 1)) / shape.sizes == pytest.approx([0.5, 0.5, 0.5], abs=0.02)
     assert hits.var(axis=(0, 1)) / shape.sizes == pytest.approx([0.25, 0.25, 0.25], rel=0.05)
+
+
+def test_the_seeds_of_one_loss_are_split_in_every_way(calibration: Any, tmp_path: Path) -> None:
+    """Six seeds make ten pairs of halves. One loss against itself is seldom called different; a loss of which half the
+    seeds are much better is, in the one split that parts them."""
+    store = Store(tmp_path)
+    for seed in range(6):
+        store.put(answered("triplet", seed))
+        store.put(answered("group", seed, level=0.2 if seed < 3 else 0.8))
+    (same,) = calibration.one_loss_against_itself(tmp_path, "triplet", ("R@1",))
+    assert same.startswith("R@1: 6 seeds of triplet, 10 splits: called different in 0 (0.0 %)")
+    (unlike,) = calibration.one_loss_against_itself(tmp_path, "group", ("R@1",))
+    assert unlike.startswith("R@1: 6 seeds of group, 10 splits: called different in 1 (10.0 %)")
+
+
+def test_durations_are_printed(calibration: Any) -> None:
+    tests, reading = calibration.durations(calibration.Shape(np.full(6, 3), level=0.5), losses=3, seeds=3, repeats=1)
+    assert tests.startswith("All pairs of 3 losses with 3 seeds, 6 classes: ")
+    assert reading.startswith("The values of one run, 18 queries, as sums per class: ")
 
 
 def test_a_true_difference_is_found(calibration: Any) -> None:
