@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.baselines import untrained
 from harness.analysis.results import score
-from harness.analysis.statistics import expected_best, half_width
+from harness.analysis.statistics import ENOUGH_SEEDS, estimate, expected_best
 from harness.figures import labels, style
 from harness.figures.groups import Group, Line, lines, search_of
 from harness.figures.registry import Drawing, Sources, missing
@@ -78,7 +78,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
         look = style.look(line.loss, group.losses)
         seconds = [training(run) + preparing[run.trial.seed] for run in line.runs]
         x, y = sum(seconds) / len(seconds) / 60, 100 * score(line.runs, "R@1").score
-        half = half_width([100 * run.metrics["R@1"] for run in line.runs]) or 0.0
+        half = half_interval(line, sources)
         axes.errorbar(
             x, y, half or None, color=look.colour, marker=look.marker, markersize=5, capsize=2, elinewidth=0.8
         )
@@ -89,13 +89,23 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
         level = (100 * score(before, "R@1").score, style.words(before[0].title))
         axes.axhline(level[0], color=style.GREY, linestyle=":", linewidth=0.9)
     figure.set_figheight(HEIGHT + 0.06 * max(0, len(points) - 6))  # names need room
-    interval = "bars: 95 % interval of the mean over seeds" if any(point.half for point in points) else ""
+    interval = "bars: 95 % interval over test classes and seeds" if any(point.half for point in points) else ""
     axes.margins(y=0.15)
     middle, span = ends([point.x for point in points])
     axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)
     finish(figure, group, series, interval, devices(series), remark)
     labels.name_points(figure, axes, points, level)
     yield Drawing(figure)
+
+
+def half_interval(line: Line, sources: Sources) -> float:
+    """Half the interval that tables have, in percentage points; 0 without the values of queries or enough seeds."""
+    if len(line.runs) < ENOUGH_SEEDS:
+        return 0.0
+    try:
+        return 100 * estimate(sources.per_query.sums(line.runs, "R@1")).half
+    except ValueError:
+        return 0.0
 
 
 def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:

@@ -3,10 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.text import Text
 
+from harness.analysis.queries import Queries
+from harness.analysis.statistics import estimate
 from harness.figures import plots, style
 from harness.figures.groups import lines
+from harness.store import Store
+from tests.factories import answered
 from tests.figures.factories import final, one_group, sources
 
 
@@ -34,6 +40,24 @@ def test_shared_pretraining_counts_for_every_loss() -> None:
     second = replace(final("triplet"), seconds={"pretrain": 0.1, "train": 30.0, "total": 99.0})
     other = replace(final("triplet", seed=1), seconds={"train": 30.0, "total": 99.0})
     assert plots.pretraining([first, second, other]) == {0: 60.0, 1: 0.0}
+
+
+def test_the_bars_of_costs_are_the_intervals_of_tables(tmp_path: Path) -> None:
+    """Over test classes and seeds. Fewer than three seeds, and runs without the values of queries, have no bar."""
+    store = Store(tmp_path)
+    runs = [answered("group", seed) for seed in range(3)]
+    few = [answered("triplet", seed) for seed in range(2)]
+    older = [replace(answered("margin", seed), per_query=b"", queries={}) for seed in range(3)]
+    for run in (*runs, *few, *older):
+        store.put(run)
+    with style.looks():
+        (drawing,) = plots.cost(one_group(store.results()[0]), sources(tmp_path))
+    (axes,) = drawing.canvas.axes
+    bars = [bar.get_segments()[0][:, 1] for bar in axes.findobj(LineCollection)]
+    half = 100 * estimate(Queries(store).sums(runs, "R@1")).half
+    assert [(high - low) / 2 for low, high in bars] == pytest.approx([half])
+    note = drawing.canvas.texts[0].get_text().replace("\n", " ")
+    assert "95 % interval over test classes and seeds" in note
 
 
 def test_names_beside_points_do_not_overlap(tmp_path: Path) -> None:
