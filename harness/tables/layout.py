@@ -50,6 +50,7 @@ class Cell:
     values: tuple[float, ...] = ()  # one per seed
     best: bool = False  # the largest mean of its column, of those that are tested
     tied: bool = False  # the tests do not tell it apart from the best
+    unpaired: bool = False  # it has enough seeds, but too few in common with the best, or other queries: not tested
     published: str = ""  # the paper's number, as printed
     sums: Sums | None = field(default=None, repr=False, compare=False)  # what it is tested by
 

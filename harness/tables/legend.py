@@ -92,8 +92,15 @@ def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
         if few:
             which = "Ensembles" if kind == "ensembles" else f"Rows with fewer than {ENOUGH_SEEDS} seeds"
             yield f"{which} are not tested."
+        unpaired = [row.label for row in rows if any(cell.unpaired for cell in row.cells)]
+        if unpaired:
+            yield (
+                f"Not tested against the best, because they share fewer than {ENOUGH_SEEDS} seeds with it or answered "
+                f"other queries: {', '.join(unpaired)}."
+            )
     elif any(cell.values for cell in cells):
-        yield f"No difference is tested: that takes two losses with {ENOUGH_SEEDS} seeds each."
+        given = " Values chosen by search are taken as given." if any(cell.over for cell in cells) else ""
+        yield f"No difference is tested: that takes two losses with {ENOUGH_SEEDS} seeds each.{given}"
 
 
 def is_marked(cell: Cell) -> bool:

@@ -73,19 +73,28 @@ def marked_column(cells: Sequence[Cell], trained: Sequence[bool]) -> list[Cell]:
         if trained[place] and cell.sums is not None and len(cell.sums.seeds) >= ENOUGH_SEEDS
     }
     if len(family) < 2:
-        return [replace(cell, best=False, tied=False) for cell in cells]
+        return [replace(cell, best=False, tied=False, unpaired=False) for cell in cells]
     places = list(family)
     best = max(places, key=lambda place: family[place].value)
-    tested = pairs(list(family.values()))
-    level = {place for number, place in enumerate(places) if tested.level(number, places.index(best))}
-    level |= {place for place, cell in enumerate(cells) if not trained[place] and is_level(cell.sums, family[best])}
+    p = dict(zip(places, pairs(list(family.values())).adjusted[places.index(best)], strict=True))
+    for place, cell in enumerate(cells):
+        if not trained[place] and cell.sums is not None:
+            p[place] = baseline_p(cell.sums, family[best])
     equal = {place for place in places if math.isclose(family[place].value, family[best].value)}
-    return [replace(cell, best=place in equal, tied=place in level - equal) for place, cell in enumerate(cells)]
+    return [
+        replace(
+            cell,
+            best=place in equal,
+            tied=place not in equal and p.get(place, math.nan) > SIGNIFICANT,
+            unpaired=place not in equal and place in p and math.isnan(p[place]),
+        )
+        for place, cell in enumerate(cells)
+    ]
 
 
-def is_level(baseline: Sums | None, best: Sums) -> bool:
-    """Whether a baseline is not told apart from the best loss."""
-    if baseline is None or baseline.queries != best.queries:
-        return False
+def baseline_p(baseline: Sums, best: Sums) -> float:
+    """Of a baseline against the best loss; NaN where they cannot be paired."""
+    if baseline.queries != best.queries:
+        return math.nan
     seeds = best.seeds if len(baseline.seeds) == 1 else best.shared(baseline)
-    return len(seeds) >= ENOUGH_SEEDS and difference(best.at(seeds), baseline).p > SIGNIFICANT
+    return difference(best.at(seeds), baseline).p if len(seeds) >= ENOUGH_SEEDS else math.nan

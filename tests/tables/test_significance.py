@@ -168,6 +168,18 @@ def test_losses_that_answered_other_queries_are_not_told_apart(store: Store) -> 
     table = table_of(store, [*seeds("group", 0.9), *seeds("triplet", 0.5, classes=19)])
     marks = [(one.cells[0].best, one.cells[0].tied) for one in table.rows]
     assert marks == [(True, False), (False, False)]
+    assert "they share fewer than 3 seeds with it or answered other queries: Triplet." in table.caption
+
+
+def test_a_row_that_shares_too_few_seeds_with_the_best_is_named(store: Store) -> None:
+    """It would read as told apart from the best."""
+    others = [answered("triplet", seed, 0.8) for seed in (1, 2, 3)]
+    table = table_of(store, [*seeds("group", 0.9), *seeds("margin", 0.5), *others])
+    marks = {row.label: (row.cells[0].best, row.cells[0].tied, row.cells[0].unpaired) for row in table.rows}
+    assert marks["Triplet"] == (False, False, True)
+    assert marks["Margin"] == (False, False, False)
+    assert "because they share fewer than 3 seeds with it or answered other queries: Triplet." in table.caption
+    assert "share fewer" not in table_of(store, [answered("triplet", 0, 0.8)]).caption  # now they share three
 
 
 def test_any_recall_follows_from_the_stored_values(store: Store) -> None:
