@@ -239,7 +239,8 @@ def pair_parts(z: "np.ndarray") -> Parts:
         lengths = products.diagonal()
         return np.maximum(lengths[:, None] + lengths - 2 * products, 0.0)
 
-    return Parts(*map(squares, mean_products(z)), S, C, S - 1)
+    seed, classes, rest = map(squares, mean_products(z))
+    return Parts(seed, classes, rest, S, C, S - 1)
 
 
 def floored(parts: Parts) -> Parts:
