@@ -89,7 +89,7 @@ class Report:
 
     first: Side
     second: Side
-    seeds: tuple[int, ...]  # that both have
+    seeds: tuple[int, ...]  # that both have, if these are several
     differences: tuple[Difference, ...]
     classes: tuple[ClassDifference, ...]  # where they differ most in R@1
     problem: str  # why nothing is tested; empty if it is
@@ -174,14 +174,17 @@ def compare(first: Side, second: Side, queries: Queries, classes: int = 6) -> Re
 
 
 def shared_seeds(first: Side, second: Side) -> tuple[int, ...]:
-    """What was measured once has every seed; an ensemble has none, because it is made of several."""
+    """What was measured once has every seed; an ensemble has none, because it is made of several. A single seed pairs
+    nothing: without two, the means over all runs are compared."""
     if first.is_ensemble or second.is_ensemble:
         return ()
     if first.measured_once:
-        return second.seeds
-    if second.measured_once:
-        return first.seeds
-    return tuple(sorted(set(first.seeds) & set(second.seeds)))
+        common = second.seeds
+    elif second.measured_once:
+        common = first.seeds
+    else:
+        common = tuple(sorted(set(first.seeds) & set(second.seeds)))
+    return common if len(common) > 1 else ()
 
 
 def undecided(metric: str, first: Side, second: Side, seeds: Sequence[int]) -> Difference:
@@ -215,7 +218,7 @@ def most_different(
 ) -> list[ClassDifference]:
     """The classes with the most queries that only one side answers at rank 1, the first side's first."""
     one, other = (
-        averaged(sums.at(seeds) if len(sums.seeds) > 1 and len(seeds) > 1 else sums)
+        averaged(sums.at(seeds) if len(sums.seeds) > 1 and seeds else sums)
         for sums in (queries.sums(side.runs, "R@1") for side in (first, second))
     )
     names = queries.of(first.runs[0]).names

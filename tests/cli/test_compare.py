@@ -74,6 +74,16 @@ def test_one_seed_gives_an_interval_over_classes_and_no_p(store: Store, harness:
     assert "They leave out the randomness of training, so nothing is tested." in said.out
 
 
+def test_with_a_single_seed_in_common_all_runs_count(store: Store, harness: Harness) -> None:
+    """In the means as in the interval around their difference."""
+    three = seeds("group", 0.7, 3)
+    put(store, *three, answered("triplet", level=0.3))
+    found = row(harness("compare", "group", "triplet").out, "R@1")
+    mean = sum(run.metrics["R@1"] for run in three) / 3
+    assert len({run.metrics["R@1"] for run in three}) == 3
+    assert found[1] == f"{100 * mean:.1f}" != f"{100 * three[0].metrics['R@1']:.1f}"
+
+
 def test_a_baseline_that_was_measured_once_is_compared_with_every_seed(store: Store, harness: Harness) -> None:
     pixels = replace(answered("none", level=0.2), trial=baseline("pixels", 0.2).trial, title="Raw pixels")
     put(store, *seeds("group", 0.7, 3), pixels)
