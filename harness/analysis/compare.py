@@ -158,7 +158,7 @@ def may_be_compared(first: Side, second: Side, *, both_ids: bool) -> bool:
 # --- what is said about them ---
 
 
-def compare(first: Side, second: Side, queries: Queries, classes: int = 6) -> Report:
+def compare(first: Side, second: Side, queries: Queries, classes: int = 4) -> Report:
     seeds = shared_seeds(first, second)
     names = [name for name in first.runs[0].metrics if name in second.runs[0].metrics]
     differences, problem = [], ""

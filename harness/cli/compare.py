@@ -1,7 +1,8 @@
 """`harness compare`: two losses, or two stored results, against each other."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -27,6 +28,8 @@ from harness.spec import percent
 from harness.store import Store
 
 NAME_WIDTH = 40  # of a class
+SCREEN = 80  # columns
+NOTHING = "-"
 
 SideArgument = Annotated[
     str, typer.Argument(help="A loss with final runs, or the id of a run (all its seeds are compared) or ensemble.")
@@ -55,41 +58,38 @@ def compare_(
 
 def describe(report: Report) -> Iterator[str]:
     """One screen of text."""
-    from tabulate import tabulate
-
     trial = report.second.trial if report.first.trial.is_pixels else report.first.trial
-    yield f"{trial.dataset}, {trial.protocol}, {trial.backbone}, on test classes"
+    yield f"{trial.dataset}, {trial.protocol}, {trial.backbone}, on test classes, percent"
     for letter, side in (("A", report.first), ("B", report.second)):
         yield f"{letter}  {side.label}: {runs_of(side)}"
     for name, one, other in trained_differently(report.first, report.second):
         yield f"Trained differently: {name} = {commands.written(one)} (A), {commands.written(other)} (B)"
     yield ""
-    yield tabulate(
-        [row(difference, report) for difference in report.differences],
-        headers=("percent", "A", "B", "A - B", "95 % interval", "p", "A ahead", "seeds for 80 %"),
-        colalign=("left", *["right"] * 7),
-        disable_numparse=True,
-    )
+    headers = ("", "A", "B", "A - B", "95 % interval", "p", "A ahead", "seeds needed")
+    yield aligned(headers, [row(difference, report) for difference in report.differences])
     yield ""
-    yield from explained(report)
+    yield fill(" ".join(explained(report)), SCREEN, break_long_words=False, break_on_hyphens=False)
     if report.classes:
         yield ""
-        yield "Classes where they differ most in R@1:"
-        yield tabulate(
-            [
-                (
-                    one.name[:NAME_WIDTH],
-                    one.queries,
-                    percent(one.first),
-                    percent(one.second),
-                    gap(one.first, one.second),
-                )
-                for one in report.classes
-            ],
-            headers=("class", "queries", "A", "B", "A - B"),
-            colalign=("left", *["right"] * 4),
-            disable_numparse=True,
-        )
+        classes = [
+            (one.name[:NAME_WIDTH], one.queries, percent(one.first), percent(one.second), gap(one.first, one.second))
+            for one in report.classes
+        ]
+        yield aligned(("largest differences in R@1", "queries", "A", "B", "A - B"), classes)
+
+
+def aligned(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns without rules, the first to the left, numbers to the right; without columns that say nothing."""
+    from tabulate import tabulate
+
+    telling = [place for place in range(len(headers)) if any(row[place] != NOTHING for row in rows)]
+    return tabulate(
+        [[row[place] for place in telling] for row in rows],
+        headers=[headers[place] for place in telling],
+        tablefmt="plain",
+        colalign=("left", *["right"] * (len(telling) - 1)),
+        disable_numparse=True,
+    )
 
 
 def runs_of(side: Side) -> str:
@@ -103,7 +103,7 @@ def runs_of(side: Side) -> str:
 
 def row(difference: Difference, report: Report) -> tuple[str, ...]:
     estimate, plan = difference.estimate, difference.plan
-    interval = p = seeds = "-"
+    interval = p = seeds = NOTHING
     if estimate is not None and math.isfinite(estimate.half):
         low, high = difference.value - estimate.half, difference.value + estimate.half
         interval = f"{signed(low)} to {signed(high)}"
@@ -132,7 +132,7 @@ def values(side: Side, mean: float, metric: str, report: Report) -> str:
 def needed(difference: Difference) -> str:
     plan = difference.plan
     if plan is None:
-        return "-"
+        return NOTHING
     if plan.seeds is not None:
         return str(plan.seeds)
     if abs(difference.value) >= plan.resolved:
@@ -146,17 +146,16 @@ def explained(report: Report) -> Iterator[str]:
         yield f"Not tested: {report.problem}."
     elif len(report.seeds) >= ENOUGH_SEEDS:
         yield (
-            f"Intervals and p: over test classes and {len(report.seeds)} seeds, in pairs, of these two alone (tables "
-            f"correct for all pairs)."
+            f"Interval and p: over test classes and {len(report.seeds)} seeds, in pairs, of these two alone (tables "
+            f"correct for all pairs). Seeds needed: to tell a true difference of this size apart with 80 % power."
         )
-        yield "Last column: seeds that tell a true difference of this size apart with 80 % power."
         if any(difference.plan and difference.plan.seeds is None for difference in report.differences):
-            yield "none: no number of seeds suffices, because these test classes resolve only differences of ± x."
+            yield "none: no number of seeds suffices, because these test classes resolve only ± x."
     elif len(report.seeds) == 2:
         yield "Two seeds are too few for an interval: both values are shown."
     else:
         yield "Intervals: over test classes alone. They leave out the randomness of training, so nothing is tested."
-    yield "A ahead: pairs of a run of A and a run of B in which A is better. NMI is no mean over queries: not tested."
+    yield "A ahead: of all pairs of their runs. NMI, no mean over queries, is not tested."
     yield "Values chosen by search are taken as given."
 
 
