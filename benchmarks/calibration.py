@@ -226,12 +226,13 @@ def welch_p(means: np.ndarray, place: int) -> np.ndarray:
 
 
 def table(shapes: Sequence[str], losses: Sequence[int], replicates: int, *, unequal: bool) -> Iterator[str]:
-    """In percent, as docs/statistics.md has it; the power by our test and, behind the stroke, by Welch's."""
+    """In percent, as docs/statistics.md has it. A column names its number of losses; the power is by our test and,
+    behind the stroke, by Welch's."""
     powers = [f"power, {100 * point:g} point{'s' if point > 0.01 else ''}" for point in POINTS]
     measures = ("error", "without the floor", "Welch's", *powers)
-    counted = [f"{measure}, {count} losses" for measure in measures for count in losses]
-    yield f"| test set | seeds | seed share | {' | '.join(counted)} | coverage |"
-    yield f"|:--|{'--:|' * (3 + len(counted))}"
+    columns = [f"{measure}, {count}" for measure in measures for count in losses]
+    yield f"| test set | seeds | seed share | {' | '.join(columns)} | coverage |"
+    yield f"|:--|{'--:|' * (3 + len(columns))}"
     for name, seeds, share in product(shapes, SEEDS, SHARES):
         found = list(outcomes(SHAPES[name], seeds, share, replicates, losses, unequal=unequal).values())
         cells = [f"**{100 * one.error:.1f}**" for one in found]
