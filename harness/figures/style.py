@@ -9,8 +9,9 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 from harness.files import write_whole, writing
 
@@ -100,10 +101,9 @@ def wrapped(text: str, width: float) -> list[str]:
 
 
 def inches(text: str) -> float:
-    """The length of small letters in a line."""
-    if not text.strip():  # matplotlib has no path for it, and a title may be empty
-        return 0.0
-    return float(TextPath((0, 0), text, size=SMALL).get_extents().width) / 72
+    """The length of small letters in a line. A title may be empty, or of letters that are not seen."""
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), ismath=False)
+    return float(width) / 72
 
 
 def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:

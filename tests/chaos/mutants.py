@@ -52,6 +52,8 @@ ODD: tuple[Any, ...] = (
     "\x1b[31mred\x1b]0;title\x07",
     "\x9b31m",
     "\u202etxt.exe",
+    "\u200b",
+    "\u2800",
     "\ud800",
     "<script>alert(1)</script>",
     r"$\frac{",

@@ -111,6 +111,6 @@ def check_letters(figure: Figure) -> None:
             assert box.y1 <= height + 1, one
 
 
-@pytest.mark.parametrize("title", ["", " "])
-def test_a_loss_without_a_title_has_no_length(title: str) -> None:
-    assert style.inches(title) == 0.0
+@pytest.mark.parametrize("title", ["", " ", "\u200b", "\u2800", "\ufeff"], ids=ascii)
+def test_a_title_without_a_visible_letter_has_a_length_all_the_same(title: str) -> None:
+    assert 0 <= style.inches(title) < style.inches("MM")
