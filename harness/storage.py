@@ -76,9 +76,12 @@ class Storage:
             self.files.pipe_file(self.path(name), content)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is no such file."""
+        """The content of a file; None if there is no such file. A DamagedError if something else has its name."""
+        path = self.path(name)
+        if self.local and os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+            raise DamagedError(name, "is a folder" if os.path.isdir(path) else "is not a file")
         try:
-            content: bytes = self.files.cat_file(self.path(name))
+            content: bytes = self.files.cat_file(path)
         except FileNotFoundError:
             return None
         return content
@@ -90,10 +93,7 @@ class Storage:
     def read_sealed(self, name: str, owner: str) -> bytes | None:
         """The content of a sealed file; None if there is no such file. A DamagedError if the content is not the one
         that was written for this owner."""
-        try:
-            sealed = self.read(name)
-        except IsADirectoryError:
-            raise DamagedError(name, "is a folder") from None
+        sealed = self.read(name)
         if sealed is None:
             return None
         seal, found, checksum, content = (*sealed.split(b"\n", 3), b"", b"", b"")[:4]
@@ -176,7 +176,7 @@ class Storage:
         try:
             content = self.read(name)
             data = json.loads(content) if content else None
-        except (OSError, ValueError, RecursionError):
+        except (DamagedError, OSError, ValueError, RecursionError):
             return None
         return data if isinstance(data, dict) else None
 

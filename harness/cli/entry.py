@@ -9,7 +9,9 @@ def main() -> NoReturn:
     signals.heed()
     try:
         from harness.cli.main import main as run_command
+        from harness.cli.output import prepare_streams
 
+        prepare_streams()
         run_command()
     except KeyboardInterrupt:
         signals.leave()

@@ -53,7 +53,6 @@ def main() -> NoReturn:
 def complain(error: BaseException) -> int:
     """The exit code of an error: a mistake of the user's is one line and 2. What is unexpected is raised again."""
     if isinstance(error, BrokenPipeError):  # `harness tables | head`
-        sys.stderr.close()
         return 1
     if not isinstance(error, UserError | TyperException):
         raise error

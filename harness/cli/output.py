@@ -1,13 +1,60 @@
 """Where commands print: one function, through which no control character reaches a terminal."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from harness.spec import printable
+from harness.spec import UserError, printable
 
 CLEAR = "\x1b[2J\x1b[H"  # empties a terminal
+
+
+class Output(io.TextIOWrapper):
+    """Standard output. Letters that its encoding lacks are written out; a full disk is for the user to solve."""
+
+    def write(self, text: str) -> int:
+        with self.guarded():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self.guarded():
+            super().flush()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # Python writes once more when it ends
+            if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
+                raise
+            raise UserError(f"cannot write to standard output: {error.strerror}") from None
+
+
+class ErrorOutput(Output):
+    """Standard error. That its disk is full, or its terminal gone, does not stop a run of many hours."""
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass
+
+
+def prepare_streams() -> None:
+    """What this process prints goes through the streams above. One that the caller has closed takes everything."""
+    for name, kind in (("stdout", Output), ("stderr", ErrorOutput)):
+        stream = getattr(sys, name)
+        buffer = stream.buffer if stream else Path(os.devnull).open("wb")  # noqa: SIM115 (it is the process's)
+        encoding = stream.encoding if stream else "utf-8"
+        setattr(sys, name, kind(buffer, encoding, errors="backslashreplace", line_buffering=True))
 
 
 def say(text: object = "", *, end: str = "\n", error: bool = False) -> None:

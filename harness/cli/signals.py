@@ -3,6 +3,7 @@
 It imports next to nothing: its handlers are set before anything else is imported.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -53,5 +54,6 @@ def importing(frame: FrameType | None) -> bool:
 def leave() -> NoReturn:
     """End the process now: what Python and Ray do at their end takes seconds, and may be what is stuck."""
     if message:
-        os.write(2, f"harness: {message}\n".encode())  # not print, which may be what was interrupted
+        with contextlib.suppress(OSError):  # a full disk, a terminal that is gone
+            os.write(2, f"harness: {message}\n".encode())  # not print, which may be what was interrupted
     os._exit(128 + (received or signal.SIGINT))  # as a shell gives it for a process that a signal has ended

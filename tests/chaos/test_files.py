@@ -28,6 +28,7 @@ from harness.training import measuring
 from harness.training.checkpoint import Checkpoint
 from harness.training.pretraining import pretraining_key
 from tests.conftest import Harness
+from tests.data.factories import special_file
 from tests.training.trials import blobs, run, run_until, set_up, trial
 
 if TYPE_CHECKING:
@@ -175,13 +176,19 @@ def test_the_checkpoint_of_another_trial_is_not_used(small: Path, tmp_path: Path
     assert f"belongs to 'checkpoint of {other.id}', not to 'checkpoint of {mine.id}'" in notes(reports)[0]
 
 
-@pytest.mark.fault("a folder in the place of a checkpoint", "set aside with one line; same to the bit")
-def test_a_folder_in_the_place_of_a_checkpoint_is_moved_away(small: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(
+    "a folder, a pipe or a device in the place of a checkpoint",
+    "never opened; set aside with one line; same to the bit",
+)
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a device"])
+def test_what_is_no_file_in_the_place_of_a_checkpoint_is_moved_away(small: Path, tmp_path: Path, kind: str) -> None:
     mine = trial()
-    (tmp_path / checkpoint_file(mine.id)).mkdir(parents=True)
+    file = tmp_path / checkpoint_file(mine.id)
+    file.parent.mkdir()
+    special_file(file, kind)
     again, reports = run(mine, tmp_path)
     assert again.metrics == run(mine, tmp_path / "whole")[0].metrics
-    assert "is a folder" in notes(reports)[0]
+    assert ("is a folder" if kind == "a folder" else "is not a file") in notes(reports)[0]
 
 
 @pytest.mark.fault(
@@ -264,7 +271,7 @@ def test_a_pretraining_of_another_format_is_made_again(small: Path, tmp_path: Pa
 
 
 @pytest.mark.fault(
-    "stored embeddings cut or flipped, then eval and ensemble; stored weights flipped, then embed",
+    "stored embeddings flipped, or a pipe, then eval and ensemble; stored weights flipped, then embed",
     "refused with one line that says damaged and how to make them again; exit 2",
 )
 def test_damaged_embeddings_and_weights_are_called_damaged(small: Path, tmp_path: Path, harness: Harness) -> None:
@@ -277,12 +284,18 @@ def test_damaged_embeddings_and_weights_are_called_damaged(small: Path, tmp_path
         file.write_bytes(flipped(file.read_bytes()))
     image = tmp_path / "image.png"
     image.touch()
+    embeddings = result.artifacts["embeddings"]["path"]
     for words in (["eval", result.id, "--nmi-recipe", "hartigan"], [*command, "--ensemble", "2"]):
         said = harness(*words)
         assert said.code == 2
         assert said.err.count("\n") == 1
-        assert f"{result.artifacts['embeddings']['path']} is damaged" in said.err
+        assert f"{embeddings} is damaged" in said.err
         assert f"harness rm {result.id}" in said.err
+    (store.artifacts / embeddings).unlink()
+    os.mkfifo(store.artifacts / embeddings)
+    said = harness("eval", result.id, "--nmi-recipe", "hartigan")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert f"{embeddings} is not a file; to make it again: harness rm {result.id}" in said.err
     said = harness("embed", result.id, str(image))
     assert said.code == 2
     assert f"{result.artifacts['weights']['path']} is damaged" in said.err
@@ -419,6 +432,32 @@ def test_a_storage_that_turns_read_only_ends_the_run_in_one_line(
     assert "epoch 1/3" not in said.err
     (resumed,) = [one for one in Store(tmp_path / "results").results()[0] if one.is_final]
     assert same_to_the_bit(resumed, run(resumed.trial, tmp_path / "whole", keep_weights=True)[0])
+
+
+@pytest.mark.fault(
+    "rm, eval, tables --out and run --rerun on results that are read-only",
+    "exit 2, one line; what is stored stays; commands that only read work",
+)
+def test_commands_on_read_only_results_are_one_line(small: Path, disk: Disk, harness: Harness) -> None:
+    folder = disk("disk", "size=64m")
+    results = ("--results", str(folder / "results"))
+    assert harness(*RUN, *results).code == 0
+    stored = [file for file in (folder / "results").rglob("*") if file.is_file()]
+    (result,) = [one for one in Store(folder / "results").results()[0] if one.is_final]
+    remount(folder, "ro")
+    for words in (
+        ("rm", result.id, *results),
+        ("eval", result.id, "--nmi-recipe", "hartigan", *results),
+        ("tables", "--out", str(folder / "tables"), *results),
+        (*RUN, "--rerun", *results),
+    ):
+        said = harness(*words)
+        assert (said.code, said.err.count("\n")) == (2, 1), said
+        assert "Read-only file system" in said.err or "no permission to write" in said.err
+    for words in (("tables",), ("ls", "runs"), ("status",), ("show", result.id)):
+        assert harness(*words, *results).code == 0, words
+    assert [file for file in (folder / "results").rglob("*") if file.is_file()] == stored
+    remount(folder, "rw")
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 import json
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +16,11 @@ from harness.execution import local
 from harness.spec import Failure, Job, Listener, has_controls, printable
 from harness.storage import Storage
 from harness.store import Store
-from tests.cli.test_ray import command, finish
+from tests.chaos.conftest import SlowRun
 from tests.conftest import Harness, Said
 from tests.execution.plans import write_heartbeat, write_plan
 from tests.factories import a_result, a_trial
+from tests.processes import command, environment, finish
 
 ATTACK = "\x1b[31mred\x1b]0;title\x07\x9b1m\u202etxt\r\u2066x"
 
@@ -133,6 +137,50 @@ def test_standard_output_holds_the_tables_alone(small: Path, harness: Harness, m
     for noise in ("printed by Python", "written by something native"):
         assert noise not in said.out
         assert noise in said.err
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A line of a shell in which $HARNESS is the command and $RESULTS a results folder."""
+    variables = {"HARNESS": f"{sys.executable} -m harness", "RESULTS": str(folder / "results")}
+    words = ["bash", "-c", line]
+    return subprocess.run(words, capture_output=True, text=True, env={**environment(), **variables}, timeout=240)
+
+
+@pytest.mark.fault(
+    "standard output or standard error on a full disk, closed by the caller, or in an encoding without our letters",
+    "standard output on a full disk: one line, exit 2; nothing else matters to a command",
+)
+def test_streams_that_take_nothing_stop_no_command(tmp_path: Path) -> None:
+    Store(tmp_path / "results").put(a_result())
+    tables = "$HARNESS tables --results $RESULTS"
+    full = shell(f"{tables} > /dev/full", tmp_path)
+    assert (full.returncode, full.stderr) == (
+        2,
+        "harness: cannot write to standard output: No space left on device\n",
+    )
+    for line, code in (
+        (f"{tables} > /dev/full 2> /dev/full", 2),
+        (f"{tables} >&-", 0),
+        ("$HARNESS tables --results nowhere 2> /dev/full", 2),
+        ("$HARNESS tables --results nowhere 2>&-", 2),
+    ):
+        done = shell(line, tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", ""), line
+    narrow = shell(f"PYTHONIOENCODING=ascii {tables}", tmp_path)
+    assert (narrow.returncode, narrow.stderr) == (0, "")
+    assert "\\xb7 losses \\xb7" in narrow.stdout
+
+
+@pytest.mark.chaos_long
+@pytest.mark.fault(
+    "the disk of a run's log is full",
+    "it trains and stores all the same",
+)
+def test_a_run_whose_log_cannot_be_written_trains(slow_run: SlowRun, tmp_path: Path) -> None:
+    words = shlex.join(slow_run.command(tmp_path / "results", "--executor", "local", nap=0))
+    done = shell(f"{words} 2> /dev/full", tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("### ")
 
 
 @pytest.mark.slow

@@ -141,7 +141,8 @@ def test_what_two_interrupted_runs_share_is_counted_once(tmp_path: Path) -> None
 
 
 @pytest.mark.fault(
-    "heartbeats and plans that are garbage, of wrong types, too deeply nested, a folder, or of an impossible process",
+    "heartbeats and plans that are garbage, of wrong types, too deeply nested, a folder, a pipe, or of an impossible "
+    "process",
     "passed over; status counts the rest, and the next run removes them",
 )
 def test_malformed_heartbeats_and_plans_are_passed_over(harness: Harness, tmp_path: Path) -> None:
@@ -161,6 +162,7 @@ def test_malformed_heartbeats_and_plans_are_passed_over(harness: Harness, tmp_pa
         for name, content in contents.items():
             storage.write(f"{folder}/{name}.json", content)
         (store.artifacts / folder / "folder.json").mkdir()
+        os.mkfifo(store.artifacts / folder / "pipe.json")
     node = os.uname().nodename
     write_plan(storage, "huge", [a_trial(seed=1).name], node=node, pid=10**14)
     write_heartbeat(storage, a_trial(seed=1).name, "huge", node=node, pid=10**14, time=1e300)
