@@ -26,8 +26,10 @@ from harness.spec import (
     has_controls,
     recomposed,
     schema,
+    shortened,
     unknown,
 )
+from harness.spec.field import WORDS
 from losses import own
 
 if TYPE_CHECKING:
@@ -245,7 +247,7 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
             if knob.annotation is knob.empty:
                 raise UserError(f"knob {knob.name} of {loss.__name__} needs a type: {knob.name}: float = 1.0")
             default = None if knob.default is knob.empty else knob.default  # without one, a user has to give it
-            knobs[knob.name] = Field.of(knob.name, knob.annotation, default, owner=name)
+            knobs[knob.name] = _knob(Field.of(knob.name, knob.annotation, default, owner=name))
     return LossSpec(
         name,
         loss.title,
@@ -258,6 +260,15 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
         shipped=name in losses.shipped(),
         dim_below_batch=loss.dim_below_batch,
     )
+
+
+def _knob(field: Field) -> Field:
+    """A knob whose default a record can hold: without this, its trial would be trained and its result not stored."""
+    default = field.proper(field.default)
+    if default is not None and not (field.fits(default) and schema.is_plain(default)):
+        allowed = field.allowed if field.kind in WORDS or field.choices else schema.PLAIN.words
+        raise UserError(f"knob {field.name}: its default {shortened(repr(default))} must be {allowed}")
+    return field
 
 
 def _check_constructor(loss: "type[Loss]") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness import sources
-from harness.spec import Result
+from harness.spec import Result, schema
 from harness.storage import DamagedError, Storage
 from harness.store import Store
 
@@ -67,7 +67,8 @@ def with_values(result: Result, source: Store, problems: list[str]) -> Result:
 
 def missing_files(results: Iterable[Result], storage: Storage) -> list[Entry]:
     """The embeddings and weights that these records refer to and that are not in the storage."""
-    entries = {entry["path"]: entry for result in results for entry in result.artifacts.values()}
+    files = [result.artifacts[kind] for result in results for kind in schema.ARTIFACTS if kind in result.artifacts]
+    entries = {entry["path"]: entry for entry in files}
     return [entry for path, entry in entries.items() if not storage.exists(path)]
 
 

@@ -1,6 +1,6 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, check_keys, disk_error, first_line, nearest, shortened, unknown
+from harness.spec.errors import UserError, bounded, check_keys, disk_error, first_line, nearest, shortened, unknown
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
@@ -76,6 +76,7 @@ __all__ = [
     "Tuned",
     "UserError",
     "allowed_metrics",
+    "bounded",
     "check_keys",
     "check_rules",
     "disk_error",

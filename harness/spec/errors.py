@@ -10,6 +10,7 @@ from typing import Any
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 ALIKE = 0.6  # of 1: names that are less alike are not suggested
 LISTED = 12  # names in an error; the rest is counted
+LONGEST_LINE = 1000  # characters of an error in one line
 
 
 class UserError(Exception):
@@ -50,7 +51,17 @@ def first_line(error: BaseException) -> str:
     except BaseException as failure:
         words = f"(its text raises {type(failure).__name__})"
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return f"{kind}{words}".splitlines()[0]
+    lines = f"{kind}{words}".splitlines() or [""]
+    return bounded(lines[0], LONGEST_LINE)
+
+
+def bounded(text: str, longest: int) -> str:
+    """Text of an error as a record can hold it: of limited length, and without halves of characters, which stand for
+    bytes of a file name that are no text."""
+    text = text.encode(errors="backslashreplace").decode()
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest // 2]} ... ({len(text):,} characters) ... {text[-longest // 2 :]}"
 
 
 def shortened(value: object) -> str:

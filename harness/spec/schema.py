@@ -111,6 +111,15 @@ PATH = Kind("a relative path without ..", is_path)
 SOURCE = r"(\w+/)*[\w.-]+\.py"  # the path of a file of a user's own loss: relative, without ..
 METRIC = r"R@[1-9]\d{0,17}|(?!R@).{1,100}"  # the name of a metric
 
+ARTIFACTS = ("embeddings", "weights")  # what a result may have in the storage, in the folder of that name
+
+
+def artifact(folder: str) -> Table:
+    """A file of a result. One outside of its folder could be a checkpoint, from which another trial would go on."""
+    path = matching(rf"{folder}/(?!\.)[\w.-]+", f"a file in {folder}/")
+    return Table(needed={"path": path, "sha256": SHA256})
+
+
 TRIAL = Table(  # its settings are Fields, and know their types
     needed={
         "dataset": NAME,
@@ -168,7 +177,10 @@ RESULT = Table(
         ),
         "seconds": Table(needed={"total": AMOUNT}, others=AMOUNT),
         "parameters": COUNT,
-        "artifacts": Table(others=Table(needed={"path": PATH, "sha256": SHA256})),
+        "artifacts": Table(
+            optional={kind: artifact(kind) for kind in ARTIFACTS},
+            others=Table(needed={"path": PATH, "sha256": SHA256}),  # a newer version's
+        ),
         "provenance": PROVENANCE,
     },
     optional={

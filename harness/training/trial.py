@@ -25,6 +25,7 @@ from harness.spec import (
     Progress,
     Result,
     Trial,
+    bounded,
     disk_error,
     first_line,
     has_curves,
@@ -45,6 +46,7 @@ from losses.base import Loss
 
 UNTRAINED = "Untrained network"
 BASELINES = {PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
+LONGEST_TRACEBACK = 100_000  # characters
 NOT_WORK = ("images", "wait")  # seconds that are not in the total: they depend on which trial comes first
 
 
@@ -145,7 +147,8 @@ def failure(trial: Trial, error: BaseException) -> Failure:
             "; give each trial more of the GPU (--gpus-per-trial), use a smaller batch "
             "(--set classes_per_batch=...) or half precision (--set precision=amp)"
         )
-    return Failure(trial, message, redacted(traceback.format_exc()), disk_error=disk_error(error))
+    story = bounded(redacted(traceback.format_exc()), LONGEST_TRACEBACK)
+    return Failure(trial, message, story, disk_error=disk_error(error))
 
 
 def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generator[Progress, None, Trained]:

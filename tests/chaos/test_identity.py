@@ -166,6 +166,25 @@ def test_whatever_a_loss_raises_is_the_failure_of_its_trial(
 
 
 @pytest.mark.fault(
+    "an own loss raises an error of 50 MB, or one with bytes that are no text, as of a file name",
+    "recorded and shown in short; status and show read the record",
+)
+@pytest.mark.parametrize("text", ["'x' * 50_000_000", "'line\\n' * 10_000_000", "'caf\\udce9'"])
+def test_whatever_an_error_says_its_record_can_be_read(
+    small: Path, harness: Harness, tmp_path: Path, text: str
+) -> None:
+    said = harness("run", "--losses", own(tmp_path, in_forward=f"raise ValueError({text})"), "--dataset", "blobs")
+    assert said.code == 1
+    assert len(said.err) < 5000
+    (file,) = (tmp_path / "results" / "failures").rglob("*.json")
+    status, shown = harness("status"), harness("show", file.stem)
+    assert (status.code, shown.code) == (0, 0)
+    assert "failed: ValueError: " in status.out
+    assert len(status.out) < 5000
+    assert len(shown.out) < 200_000
+
+
+@pytest.mark.fault(
     "the file of an own loss raises an error that cannot say what it is, or leaves the program",
     "one line, exit 2",
 )
@@ -278,6 +297,39 @@ def test_one_and_1_0_are_one_trial(small: Path, harness: Harness, tmp_path: Path
     assert "margin=1.0" in plan
     assert harness(*words, "--set", "mine.Mine.margin=1").out.splitlines()[:-1] == plan.splitlines()[:-1]
     assert "margin=1 " not in harness(*words, "--trials", "4").out
+
+
+@pytest.mark.fault(
+    "an own loss whose knob has a default that no record can hold: NaN, infinity, 400 digits, half a character, bytes, "
+    "an object, text for a number",
+    "one line and exit 2 before anything runs",
+)
+@pytest.mark.parametrize(
+    ("knob", "complaint"),
+    [
+        ("m: float = float('nan')", "its default nan must be a number"),
+        ("m: float = float('-inf')", "its default -inf must be a number"),
+        ("m: float = '3'", "its default '3' must be a number"),
+        ("m: int = 10**400", "must be an integer"),
+        ("m: int = True", "its default True must be an integer"),
+        ("m: str = chr(0xd800)", "must be text"),
+        ("m: bytes = b'1'", "its default b'1' must be plain JSON"),
+        ("m: object = object()", "must be plain JSON"),
+    ],
+)
+def test_a_default_that_a_record_cannot_hold_is_refused(
+    small: Path, harness: Harness, tmp_path: Path, knob: str, complaint: str
+) -> None:
+    own(tmp_path)
+    constructor = f"    def __init__(self, num_classes, dim, *, {knob}):\n        super().__init__(num_classes, dim)\n"
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("    def forward", f"{constructor}\n    def forward"))
+    said = harness("run", "--losses", f"{file}:Mine", "--dataset", "blobs")
+    assert said.code == 2
+    assert "knob m: " in said.err
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.fault(

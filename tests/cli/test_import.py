@@ -86,10 +86,12 @@ def test_a_record_of_a_newer_version_is_copied_with_all_that_it_says(harness: Ha
     theirs = Store(tmp_path / "other")
     theirs.put(a_result())
     file = theirs.path(a_trial())
-    record = {**json.loads(file.read_text()), "later": {"a": [1]}}
+    later = Storage(str(theirs.artifacts)).write_artifact("checkpoints", "later", b"of an unknown kind")
+    record = {**json.loads(file.read_text()), "later": {"a": [1]}, "artifacts": {"later": later}}
     file.write_text(json.dumps(record))
-    assert harness("import", str(theirs.root)).code == 0
+    assert harness("import", str(theirs.root), "--artifacts").code == 0
     assert json.loads(Store(tmp_path / "results").path(a_trial()).read_text()) == record
+    assert not (tmp_path / "results" / "artifacts" / "checkpoints").exists()  # trials would go on from what is there
 
 
 def test_a_damaged_file_is_named_and_one_that_is_missing_is_counted(harness: Harness, tmp_path: Path) -> None:
