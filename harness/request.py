@@ -20,10 +20,13 @@ from harness.spec import (
     Scheduler,
     UserError,
     check_rules,
+    has_controls,
     recall_k,
+    schema,
     shortened,
 )
 
+LONGEST_NAME = 80  # characters of an experiment's name
 CORE = "group,triplet,proxy_nca,normalized_softmax"
 ExecutorName = Literal["ray", "local"]
 Assignments = Mapping[str, Any] | Sequence[str]  # {"epochs": 8, "group.anchors": 1} or ["epochs=8", "group.anchors=1"]
@@ -55,6 +58,7 @@ class Request:
     max_failures: int = 3  # restarts of a trial whose process or node died
     storage: str | None = None  # None: artifacts/ in `results`
     results: str | Path = "results"
+    name: str = ""  # of the experiment, to find its results again
 
     @property
     def threads(self) -> int:
@@ -69,6 +73,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     What is quick to check comes first: losses import torch, and weights may import timm.
     """
     check_choices(request)
+    check_name(request)
     check_numbers(request)
     check_grid_alone(request)
     check_scheduler(request)
@@ -94,6 +99,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
         dataset=dataset,
         protocol=protocol,
         losses=losses,
+        name=request.name,
         trials=request.trials,
         seeds=request.seeds,
         ensembles=sizes,
@@ -238,6 +244,12 @@ def check_choices(request: Request) -> None:
         value = getattr(request, option.replace("-", "_"))
         if value not in allowed:
             raise UserError(f"--{option} {value}: must be one of {', '.join(allowed)}")
+
+
+def check_name(request: Request) -> None:
+    name = request.name
+    if name and (has_controls(name) or not schema.is_text(name) or name != name.strip() or len(name) > LONGEST_NAME):
+        raise UserError(f"--name {shortened(name)!a}: must be one line of text of at most {LONGEST_NAME} characters")
 
 
 def check_numbers(request: Request) -> None:

@@ -107,6 +107,16 @@ def facts(name: str) -> Facts:
     return stated
 
 
+@cache
+def defaults(name: str) -> dict[str, Any]:
+    """The knobs of a loss of this package that have a default, read from its source."""
+    for node in _definition(name).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            knobs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            return {knob.arg: ast.literal_eval(value) for knob, value in knobs if value is not None}
+    return {}
+
+
 def get(name: str, sources: Mapping[str, str] | None = None) -> "type[Loss]":
     """The class of the loss called `name`: a registered one, or pml:CircleLoss.
 

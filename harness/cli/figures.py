@@ -25,6 +25,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.data import bar
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
 from harness.cli.output import say
 from harness.figures.groups import groups
 from harness.figures.registry import FIGURES, FORMATS, Sources, draw
@@ -50,6 +51,10 @@ def figures(
     form: Annotated[
         str, typer.Option("--format", metavar="NAMES", help="File formats: png, pdf, or both with a comma.")
     ] = "png,pdf",
+    losses: LossesFilter = "",
+    where: WhereFilter = None,
+    since: SinceFilter = "",
+    name: NameFilter = "",
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
@@ -78,23 +83,24 @@ def figures(
         check_folder(out)
     store = Store(results.absolute())
     stored, experiments, problems = store.everything()
-    parts = groups(stored, experiments, dataset=dataset, protocol=protocol, backbone=backbone)
+    chosen = selection(losses, where, since, name, dataset, protocol, backbone)
+    parts = groups(chosen.shown(stored, experiments), experiments)
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), Queries(store), data_root, queries, loss, cache_bar.update)
-        for name in names or FIGURES:
+        for figure in names or FIGURES:
             drawn = 0
             for group in parts:
                 try:
-                    for drawing in draw(name, group, sources, out or results / "figures", formats):
+                    for drawing in draw(figure, group, sources, out or results / "figures", formats):
                         say("\n".join(map(str, drawing.files)))
                         drawn += 1
                 except UserError as error:
-                    missing.setdefault(name, []).append(error)
+                    missing.setdefault(figure, []).append(error)
             if drawn or not names:
-                for reason in missing.pop(name, ()):
-                    say(f"skipped {name}: {reason}", error=True)
+                for reason in missing.pop(figure, ()):
+                    say(f"skipped {figure}: {reason}", error=True)
     for errors in missing.values():  # figures that were named
         say(f"harness: {errors[0]}", error=True)
     exit_on_problems(problems)

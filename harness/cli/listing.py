@@ -9,20 +9,29 @@ from itertools import zip_longest
 from harness.cli.output import say
 
 Row = Mapping[str, object]  # header -> value
-NARROWEST = 16  # of a column that is wrapped
-GAP = "  "
+NARROWEST = 10  # of a column that is wrapped
+GAP, INDENT = "  ", "    "
 
 
-def print_rows(rows: Sequence[Row], headers: Sequence[str]) -> None:
-    """A line per row. On a terminal that is too narrow the widest column is wrapped; elsewhere nothing is."""
+def print_rows(rows: Sequence[Row], headers: Sequence[str], below: str = "") -> None:
+    """A line per row. On a terminal that is too narrow the column `below` stands under each row, and the widest columns
+    are wrapped; elsewhere nothing is."""
+    room = shutil.get_terminal_size().columns
+    cramped = sys.stdout.isatty() and not fits([{header: row[header] for header in headers} for row in rows])
+    if cramped:
+        headers = [header for header in headers if header != below]
     cells = [[str(row[header]) for header in headers] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    if sys.stdout.isatty():
-        widths = narrowed(widths, shutil.get_terminal_size().columns)
-    for line in (headers, ["-" * width for width in widths], *cells):
+    if cramped:
+        widths = narrowed(widths, room)
+    notes = [str(row[below]) if cramped and below else "" for row in rows]
+    lines = [list(headers), ["-" * width for width in widths], *cells]
+    for line, note in zip(lines, ("", "", *notes), strict=True):
         parts = [textwrap.wrap(cell, width) for cell, width in zip(line, widths, strict=True)]
         for words in zip_longest(*parts, fillvalue=""):
             say(GAP.join(f"{word:{width}}" for word, width in zip(words, widths, strict=True)).rstrip())
+        for text in textwrap.wrap(note, room - len(INDENT), break_on_hyphens=False):
+            say(INDENT + text)
 
 
 def fits(rows: Sequence[Row]) -> bool:
@@ -32,9 +41,8 @@ def fits(rows: Sequence[Row]) -> bool:
 
 
 def narrowed(widths: list[int], room: int) -> list[int]:
-    """The widths with the widest column as narrow as it must be, and as it may be."""
-    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
-    if over <= 0:
-        return widths
-    widest = widths.index(max(widths))
-    return [max(width - over, NARROWEST) if column == widest else width for column, width in enumerate(widths)]
+    """The widths with the widest columns as narrow as they must be, and as they may be."""
+    widths = list(widths)
+    while sum(widths) + len(GAP) * (len(widths) - 1) > room and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    return widths

@@ -1,16 +1,19 @@
 """`harness ls`: losses, datasets, protocols, settings and stored runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
 
-import losses
+import losses as registry
 from harness import config, pages
-from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems
+from harness.analysis.selection import Selection
+from harness.cli.app import LOOKING, RESULTS, DatasetOption, ProtocolOption, ResultsOption, app
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
 from harness.cli.listing import Row, print_rows
 from harness.cli.page import print_page
-from harness.spec import Result, UserError, percent, unknown
+from harness.cli.runs import list_runs
+from harness.spec import UserError, unknown
 from harness.store import Store
 
 KINDS = ("losses", "datasets", "protocols", "settings", "runs")
@@ -24,7 +27,9 @@ def complete(kind: str) -> str:
     return meant[0]
 
 
-@app.command(epilog="Example: harness ls losses", rich_help_panel=LOOKING)
+@app.command(
+    epilog="Example: harness ls runs --losses group,triplet --where epochs=4 --sort R@1", rich_help_panel=LOOKING
+)
 def ls(
     kind: Annotated[
         str,
@@ -35,12 +40,25 @@ def ls(
             help=f"What to list: {', '.join(KINDS)}.",
         ),
     ],
+    losses: LossesFilter = "",
+    where: WhereFilter = None,
+    since: SinceFilter = "",
+    name: NameFilter = "",
+    dataset: DatasetOption = None,
+    protocol: ProtocolOption = None,
+    sort: Annotated[
+        str, typer.Option(metavar="KEY", help="Sort runs by date, loss, R@1 (the best first) or seconds.")
+    ] = "date",
     results: ResultsOption = RESULTS,
 ) -> None:
-    """List the losses, datasets, protocols, settings or stored runs. `harness show NAME` tells more about one."""
+    """List the losses, datasets, protocols, settings or stored runs. `harness show NAME` tells more about one; the
+    filters choose among runs."""
+    chosen = selection(losses, where, since, name, dataset, protocol)
     if kind == "runs":
-        list_runs(Store(results))
+        list_runs(Store(results), chosen, sort)
         return
+    if chosen != Selection():
+        raise UserError(f"ls {kind}: --losses, --where, --since, --name, --dataset and --protocol choose among runs")
     if kind == "settings":
         print_page(pages.of_settings())
         return
@@ -55,12 +73,12 @@ def ls(
 
 def loss_rows() -> Iterator[Row]:
     """Read from the sources: torch is not imported, and a broken plug-in does not matter."""
-    for name in losses.names():
-        plugin = losses.plugins().get(name)
+    for name in registry.names():
+        plugin = registry.plugins().get(name)
         yield {
             "name": name,
-            "family": "" if plugin else losses.facts(name).family,
-            "paper": f"installed: {plugin.value}" if plugin else losses.facts(name).cite,
+            "family": "" if plugin else registry.facts(name).family,
+            "paper": f"installed: {plugin.value}" if plugin else registry.facts(name).cite,
         }
 
 
@@ -84,40 +102,3 @@ def protocol_rows() -> Iterator[Row]:
             "epochs": protocol.settings["epochs"],
             "what": protocol.title,
         }
-
-
-def list_runs(store: Store) -> None:
-    stored, problems = store.results()
-    if not stored and not problems:
-        raise UserError(f"no results in {store.root}; make some with: harness run")
-    print_rows([run_row(result) for result in stored], run_headers(stored))
-    exit_on_problems(problems)
-
-
-def run_headers(results: Sequence[Result]) -> list[str]:
-    """The backbone is told where there are several."""
-    headers = ["id", "loss", "dataset", "fold", "protocol", "seed", "R@1", "seconds"]
-    if len({result.trial.backbone for result in results if not result.trial.is_pixels}) > 1:
-        headers.insert(5, "backbone")
-    return headers
-
-
-def run_row(result: Result) -> Row:
-    trial = result.trial
-    baseline = "pixels" if trial.is_pixels else "untrained"
-    words = [baseline if trial.is_baseline else trial.loss]
-    if result.is_ensemble:
-        words.append(f"x {result.ensemble}")
-    if result.recipe:
-        words.append(f"({result.recipe})")
-    return {
-        "id": result.id,
-        "loss": " ".join(words),
-        "dataset": trial.dataset,
-        "fold": trial.fold,
-        "protocol": trial.protocol,
-        "backbone": trial.backbone,
-        "seed": trial.seed,
-        "R@1": percent(result.metrics["R@1"]),
-        "seconds": f"{result.seconds['total']:.0f}",
-    }

@@ -23,6 +23,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.figures import CacheBar
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
 from harness.cli.output import say
 from harness.files import write_whole, writing
 from harness.spec import printable
@@ -34,6 +35,10 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write. Default: report.html in --results.")
     ] = None,
+    losses: LossesFilter = "",
+    where: WhereFilter = None,
+    since: SinceFilter = "",
+    name: NameFilter = "",
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
@@ -48,7 +53,8 @@ def report(
 
     store = Store(results.absolute())
     stored, experiments, problems = store.everything()
-    selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    chosen = selection(losses, where, since, name, dataset, protocol, backbone)
+    selected = select(chosen.shown(stored, experiments))
     require(selected, problems, f"no results in {results}; make some with: harness run")
     queries = Queries(store)
     with CacheBar() as cache_bar:

@@ -196,6 +196,15 @@ def run(
             help="Keep the trained weights of the best final run per loss (lowest training loss), of all or of none.",
         ),
     ] = Request.keep_weights,
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            rich_help_panel=RESULTS_PANEL,
+            help="Name this experiment, e.g. 'smaller crops'; `ls runs`, `tables`, `figures` and `report` find its "
+            "results by --name.",
+        ),
+    ] = Request.name,
     storage: Annotated[
         str | None,
         typer.Option(
@@ -231,6 +240,7 @@ def run(
         max_failures=max_failures,
         storage=storage,
         results=results,
+        name=name,
     )
     execute(request, dry_run=dry_run)
 

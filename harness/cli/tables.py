@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from harness.analysis.queries import Queries
-from harness.analysis.results import matching, on_test, with_nmi_by
+from harness.analysis.results import on_test, with_nmi_by
 from harness.cli.app import (
     LOOKING,
     RESULTS,
@@ -19,6 +19,7 @@ from harness.cli.app import (
     exit_on_problems,
     require,
 )
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
 from harness.cli.output import say
 from harness.files import write_whole, writing
 from harness.spec import UserError, unknown
@@ -61,9 +62,16 @@ def tables(
             "Default: Recall@K and NMI.",
         ),
     ] = "",
+    losses: LossesFilter = "",
+    where: WhereFilter = None,
+    since: SinceFilter = "",
+    name: NameFilter = "",
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
+    sort: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Sort losses by this column, e.g. R@1, the highest first.")
+    ] = "",
     nmi_recipe: Annotated[
         str,
         typer.Option(
@@ -82,6 +90,8 @@ def tables(
 ) -> None:
     """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
+    if sort and table not in ("losses", "ensembles"):
+        raise UserError(f"--sort {sort}: allowed with --table losses or ensembles, not with {table}")
     if out is not None:
         check_folder(out)
     if nmi_recipe not in RECIPES:
@@ -89,12 +99,14 @@ def tables(
     store = Store(results)
     stored, experiments, problems = store.everything()
     columns = tuple(name.strip() for name in metrics.split(",") if name.strip())
-    selected = matching(stored, dataset=dataset, protocol=protocol, backbone=backbone)
+    chosen = selection(losses, where, since, name, dataset, protocol, backbone)
+    selected = chosen.shown(stored, experiments)
     if nmi_recipe != LLOYD.name and not any(recipe_of(result.conventions) == nmi_recipe for result in selected):
         raise UserError(f"no results by {nmi_recipe}; make some with: harness eval ID --nmi-recipe {nmi_recipe}")
     kinds = tuple(KINDS) if table == "all" else (table,)
     queries = Queries(store)
-    built = build_all(selected, kinds, Options(published, columns, nmi_recipe), experiments, queries)
+    options = Options(published, columns, nmi_recipe, sort=sort)
+    built = build_all(selected, kinds, options, experiments, queries)
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if form == "csv":

@@ -65,6 +65,7 @@ class Account:
             final=_ids(self.final or ()),
             baseline=_ids(self.baselines),
             chosen=self.chosen,
+            name=experiment.name,
         )
 
     def space(self) -> dict[str, dict[str, str]]:

@@ -128,8 +128,9 @@ class Display:
         self._log(text)
 
     def _print(self, text: str) -> None:
-        # soft_wrap: a line stays a line where the output is a file; no markup: names are the user's
-        self.console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
+        # a line stays a line where the output is a file; no markup: names are the user's
+        wraps = self.console.is_terminal
+        self.console.print(printable(text), soft_wrap=not wraps, overflow="fold", markup=False, highlight=False)
 
     def _log(self, text: str) -> None:
         if self.log is None:

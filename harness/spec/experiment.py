@@ -120,6 +120,7 @@ class Experiment:
     dataset: Dataset
     protocol: Protocol
     losses: tuple[LossSpec, ...]
+    name: str = ""  # given by the user, to find it again
     trials: int = 0
     seeds: int = 1
     ensembles: tuple[int, ...] = ()  # sizes

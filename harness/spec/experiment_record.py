@@ -40,6 +40,7 @@ class ExperimentRecord:
     final: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()
     chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # loss -> the values that search chose
+    name: str = ""  # that its user gave it; the same request may be named anew
 
     @property
     def id(self) -> str:
@@ -65,12 +66,17 @@ class ExperimentRecord:
         return [role for role in ROLES if trial in self.ids(role)]
 
     def joined(self, later: "ExperimentRecord") -> "ExperimentRecord":
-        """This record with what a later one of the same request adds: final trials and chosen values."""
+        """This record with what a later one of the same request adds: final trials, chosen values, another name."""
         final = tuple(sorted({*self.final, *later.final}))
-        return dataclasses.replace(self, final=final, chosen={**self.chosen, **later.chosen})
+        return dataclasses.replace(
+            self, final=final, chosen={**self.chosen, **later.chosen}, name=later.name or self.name
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": EXPERIMENT_SCHEMA, "id": self.id, **dataclasses.asdict(self)}
+        record = {"schema": EXPERIMENT_SCHEMA, "id": self.id, **dataclasses.asdict(self)}
+        if not self.name:
+            del record["name"]
+        return record
 
     @classmethod
     def from_json(cls, data: Any) -> Self:

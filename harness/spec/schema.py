@@ -211,7 +211,7 @@ EXPERIMENT = Table(
         "baseline": List(ID),
         "chosen": Table(others=Table(others=PLAIN)),
     },
-    optional={"select_epochs": BOOLEAN},
+    optional={"select_epochs": BOOLEAN, "name": TEXT},
 )
 
 FAILURE = Table(needed={"name": TEXT, "error": TEXT, "log": TEXT})

@@ -29,6 +29,7 @@ class Options:
     published: Published = "beside"
     metrics: tuple[str, ...] = ()  # the columns; empty for Recall@K and NMI
     recipe: str = LLOYD.name  # of NMI; rows that have none by it are footnoted
+    sort: str = ""  # the column that losses are sorted by; empty: by their names
 
 
 @dataclass(frozen=True)

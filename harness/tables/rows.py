@@ -1,5 +1,6 @@
 """Rows of a table: stored results with their seeds joined and the best marked, and the paper's own rows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ from harness.analysis import reference
 from harness.analysis.baselines import PIXEL_SETTINGS
 from harness.analysis.budget import usual_origin
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
-from harness.spec import TUNABLE, Result
+from harness.spec import TUNABLE, Result, unknown
 from harness.tables import captions
 from harness.tables.layout import BASELINES, PARAMETERS, PUBLISHED, Cell, Column, Options, Row, Stored
 from harness.tables.significance import cell, marked, missing_values
@@ -58,7 +59,19 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Store
         )
         section = "" if place.trained else BASELINES
         joined.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
-    return marked(joined)
+    return ordered(marked(joined), columns, options.sort)
+
+
+def ordered(rows: list[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+    """The rows, those of losses by the mean of a metric on the first dataset that has it, the highest first."""
+    if not sort:
+        return rows
+    place = next((place for place, column in enumerate(columns) if column.name == sort), None)
+    if place is None:
+        raise unknown("column to sort by", sort, dict.fromkeys(column.name for column in columns))
+    means = [row.cells[place].mean for row in rows]
+    numbers = {id(row): -math.inf if mean is None else mean for row, mean in zip(rows, means, strict=True)}
+    return sorted(rows, key=lambda row: (row.section != BASELINES, row.section != BASELINES and -numbers[id(row)]))
 
 
 def same_row(result: Result) -> tuple[int, str]:

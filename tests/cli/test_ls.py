@@ -3,6 +3,7 @@
 import io
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,47 @@ def test_no_listing_is_wider_than_the_terminal(
     assert max(map(len, said.out.splitlines())) <= width
 
 
+def test_runs_are_listed_with_their_kind_their_date_and_what_differs(small: Path, harness: Harness) -> None:
+    words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "2")
+    assert harness(*words, "--set", "epochs=2", "--set", "triplet.margin=0.3", "--ensemble", "2").code == 0
+    assert harness(*words, "--trials", "1", "--name", "a search").code == 0
+    said = harness("ls", "runs", "--losses", "triplet")
+    names, _, *rows = said.out.splitlines()
+    assert " ".join(names.split()) == "id date kind loss dataset fold protocol backbone seed R@1 name differs"
+    assert sorted(row.split()[3] for row in rows) == ["ensemble", "run", "run", "run", "run", "search"]
+    assert all(row.endswith("epochs=2 margin=0.3") == ("a search" not in row) for row in rows)
+    assert all(row.split()[1] == time.strftime("%Y-%m-%d") for row in rows)
+    (only,) = harness(
+        "ls", "runs", "--losses", "triplet", "--name", "a search", "--where", "fold=val0"
+    ).out.splitlines()[2:]
+    assert "search" in only
+    best = harness("ls", "runs", "--sort", "R@1").out.splitlines()
+    scores = [float(line[best[0].index("R@1") :].split()[0]) for line in best[2:]]
+    assert scores == sorted(scores, reverse=True)
+    assert harness("ls", "runs", "--sort", "date").code == 0
+    assert "no order named 'size'" in harness("ls", "runs", "--sort", "size").err
+    refused = harness("ls", "losses", "--since", "1d")
+    assert (refused.code, "choose among runs" in refused.err) == (2, True)
+
+
+def test_what_all_runs_share_is_said_once_on_a_terminal(
+    small: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness("run", "--losses", "none", "--dataset", "blobs")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    head, names, *_ = harness("ls", "runs").out.splitlines()
+    assert head == "dataset blobs, protocol tiny, backbone test_efficientnet, fold test, seed 0"
+    assert names.split() == ["id", "date", "kind", "loss", "R@1"]
+
+
+def test_what_differs_stands_below_a_row_where_the_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    listing.print_rows([{"id": "abc", "differs": "epochs=1 margin=0.3 crop=32"}], ["id", "differs"], below="differs")
+    assert screen.getvalue().splitlines() == ["id", "---", "abc", "    epochs=1", "    margin=0.3", "    crop=32"]
+
+
 def test_a_wide_column_is_wrapped_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     screen = Terminal()
@@ -83,4 +125,7 @@ def test_settings_are_listed_with_their_meaning_limits_and_values(harness: Harne
     for name, setting in SETTINGS.items():
         assert f"\n{name}" in text
         assert setting.meaning.replace("`", "") in " ".join(text.split())
-    assert "allowed: an integer >= 0; value: 60 (counted, paper), 3 (cpu), 100 (fair), 4 (quick), 70 (released)" in text
+    assert (
+        "allowed: an integer >= 0; value: 60 (counted, paper), 3 (cpu), 100 (fair), 4 (quick), 70 (released)"
+        in " ".join(text.split())
+    )
