@@ -195,7 +195,8 @@ class Plan:
 
 
 def seeds_needed(difference: Estimate) -> Plan:
-    """From the variances of seeds, of classes and of the rest, which the mean squares estimate."""
+    """From the variances of seeds, of classes and of the rest, which the mean squares estimate. Never fewer than are
+    tested."""
     parts = difference.parts
     rest = float(parts.rest)
     of_seeds = max(0.0, (float(parts.seed) - rest) / parts.C)
@@ -204,7 +205,7 @@ def seeds_needed(difference: Estimate) -> Plan:
     resolved = (quantile(1 - SIGNIFICANT / 2, parts.C - 1) + quantile(POWER, parts.C - 1)) * limit
     if difference.value == 0 or abs(difference.value) < resolved:
         return Plan(None, resolved)
-    for S in range(2, MANY_SEEDS + 1):
+    for S in range(ENOUGH_SEEDS, MANY_SEEDS + 1):
         expected = Parts(rest + parts.C * of_seeds, rest + S * of_classes, rest, S, parts.C, S - 1)
         if power(difference.value, expected) >= POWER:
             return Plan(S, resolved)

@@ -155,6 +155,7 @@ def test_seeds_are_planned_from_the_parts_of_the_variance() -> None:
     only_seeds = Estimate(0.02, Parts(seed=100 * 0.02**2, classes=0.0, rest=0.0, S=5, C=100, seed_freedom=4))
     assert seeds_needed(only_seeds).seeds == 10
     assert seeds_needed(only_seeds).resolved == 0.0
+    assert seeds_needed(replace(only_seeds, value=0.5)).seeds == 3  # fewer are not tested
 
 
 def test_no_number_of_seeds_suffices_where_classes_vary_too_much() -> None:
