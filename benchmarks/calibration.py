@@ -22,7 +22,7 @@ With --runs, the stored seeds of one loss are split into two halves in every way
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
@@ -225,7 +225,9 @@ def welch_p(means: np.ndarray, place: int) -> np.ndarray:
         return ttest_ind(np.delete(means, place, axis=0), means[place : place + 1], axis=1, equal_var=False).pvalue
 
 
-def table(shapes: Sequence[str], losses: Sequence[int], replicates: int, *, unequal: bool) -> Iterator[str]:
+def table(
+    cells: Iterable[tuple[str, int, float]], losses: Sequence[int], replicates: int, *, unequal: bool
+) -> Iterator[str]:
     """In percent, as docs/statistics.md has it. A column names its number of losses; the power is by our test and,
     behind the stroke, by Welch's."""
     powers = [f"power, {100 * point:g} point{'s' if point > 0.01 else ''}" for point in POINTS]
@@ -233,14 +235,14 @@ def table(shapes: Sequence[str], losses: Sequence[int], replicates: int, *, uneq
     columns = [f"{measure}, {count}" for measure in measures for count in losses]
     yield f"| test set | seeds | seed share | {' | '.join(columns)} | coverage |"
     yield f"|:--|{'--:|' * (3 + len(columns))}"
-    for name, seeds, share in product(shapes, SEEDS, SHARES):
+    for name, seeds, share in cells:
         found = list(outcomes(SHAPES[name], seeds, share, replicates, losses, unequal=unequal).values())
-        cells = [f"**{100 * one.error:.1f}**" for one in found]
-        cells += [f"{100 * one.without_floor:.1f}" for one in found]
-        cells += [f"{100 * one.welch:.1f}" for one in found]
+        values = [f"**{100 * one.error:.1f}**" for one in found]
+        values += [f"{100 * one.without_floor:.1f}" for one in found]
+        values += [f"{100 * one.welch:.1f}" for one in found]
         for place in range(len(POINTS)):
-            cells += [f"{100 * one.power[place]:.0f} / {100 * one.welch_power[place]:.0f}" for one in found]
-        yield f"| {name} | {seeds} | {100 * share:.0f} % | {' | '.join(cells)} | {100 * found[0].coverage:.1f} |"
+            values += [f"{100 * one.power[place]:.0f} / {100 * one.welch_power[place]:.0f}" for one in found]
+        yield f"| {name} | {seeds} | {100 * share:.0f} % | {' | '.join(values)} | {100 * found[0].coverage:.1f} |"
 
 
 def split_in_two(sums: Sums) -> Iterator[Sums]:
@@ -296,6 +298,8 @@ def elapsed(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="Test sets to simulate.")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="Seeds per loss.")
+    parser.add_argument("--shares", default=",".join(map(str, SHARES)), help="Shares of the seeds in the variance.")
     parser.add_argument("--losses", default=",".join(map(str, LOSSES)), help="Losses per table.")
     parser.add_argument("--replicates", type=int, default=1000, help="Simulated tables per cell.")
     parser.add_argument("--unequal", action="store_true", help="Let the seeds of some losses scatter more than others.")
@@ -311,7 +315,10 @@ def main() -> None:
         return
     begun = time.perf_counter()
     losses = [int(count) for count in options.losses.split(",")]
-    for line in table(options.shapes.split(","), losses, options.replicates, unequal=options.unequal):
+    seeds = [int(count) for count in options.seeds.split(",")]
+    shares = [float(share) for share in options.shares.split(",")]
+    cells = product(options.shapes.split(","), seeds, shares)
+    for line in table(cells, losses, options.replicates, unequal=options.unequal):
         print(line, flush=True)
     print(f"\n{options.replicates} replicates per row, {time.perf_counter() - begun:.0f} s.")
 
