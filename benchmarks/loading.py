@@ -70,8 +70,8 @@ def prepared(trial: Trial, dataset: Dataset, images: Images) -> tuple[TrialSetup
 def ours(setup: TrialSetup, stage: Stage, count: int, epoch: int) -> float:
     """Images per second."""
     seen, begun = 0, time.perf_counter()
-    for batch, _ in feeding.load(setup, stage, epoch):
-        seen += len(batch)
+    for batch in feeding.load(setup, stage, epoch):
+        seen += len(batch.labels)
         if seen >= count:
             break
     return seen / (time.perf_counter() - begun)
@@ -101,10 +101,10 @@ def waiting(setup: TrialSetup, stage: Stage, steps: int) -> float:
     batches = feeding.load(setup, stage, 1)
     for step in range(steps + 1):
         begun = time.perf_counter()
-        batch, labels = next(batches)
+        batch = next(batches)
         ready = time.perf_counter()
         optimizer.zero_grad()
-        stage.loss(setup.model(batch), labels).backward()
+        stage.loss(setup.model(batch.images), batch.labels).backward()
         optimizer.step()
         if step:  # the first one warms up
             fetching += ready - begun

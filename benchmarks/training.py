@@ -39,12 +39,13 @@ from harness.training.measuring import embed_images, score
 from harness.training.optimizers import make_optimizer
 from harness.training.setup import Stage, TrialSetup, main_stage, set_up
 from harness.training.trial import prepare
+from losses.base import Batch
 
 ROUNDS = 9
 PROCESSES = 3  # of each kind
 AIM = 0.03
 
-Batches = list[tuple[Tensor, Tensor]]
+Batches = list[Batch]
 
 
 def prepared(arguments: argparse.Namespace) -> tuple[Job, TrialSetup, Stage]:
@@ -100,9 +101,9 @@ def bare(setup: TrialSetup, stage: Stage, batches: Batches) -> None:
     model, loss, optimizer = setup.model, stage.loss, make_optimizer(setup.model, stage)
     model.train()
     loss.train()
-    for images, labels in batches:
+    for batch in batches:
         optimizer.zero_grad(set_to_none=True)
-        loss(model(images), labels).backward()
+        loss(model(batch.images), batch.labels).backward()
         optimizer.step()
 
 
@@ -127,7 +128,7 @@ def parts(setup: TrialSetup, stage: Stage) -> dict[str, float]:
             batch = next(coming, None)
         if batch is None:
             return spent
-        images, labels = batch
+        images, labels = batch.images, batch.labels
         with timed("forward"):
             embeddings = model(images)
         with timed("loss"):
@@ -182,7 +183,7 @@ def main() -> None:
     rounds = [ratio_to_bare(setup, stage, kept, epoch_steps) for _ in range(ROUNDS + 1)][1:]  # the first one warms up
     ratios = sorted(ratio for ratio, _ in rounds)
     saving = statistics.median(share for _, share in rounds)
-    images = sum(len(labels) for _, labels in kept)
+    images = sum(len(batch.labels) for batch in kept)
     print(f"{arguments.dataset}, {setup.trial.backbone} at {setup.trial.crop} px, {arguments.threads} threads")
     print(f"  {len(kept)} batches, {images} images; an epoch has {len(setup.fold.train)}")
     print(

@@ -237,6 +237,13 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
 
     if loss.forward is Base.forward:
         raise UserError(f"{loss.__name__} has no forward: write def forward(self, embeddings, labels) in its class")
+    if (loss.head is not Base.head) != (loss.head_dim > 0):
+        raise UserError(
+            f"{loss.__name__}: head_dim={loss.head_dim}: must be its published dimension if it has a head of its own, "
+            "and 0 if it has none"
+        )
+    if loss.distance not in ("cosine", "euclidean"):
+        raise UserError(f"{loss.__name__}: distance={loss.distance!r}: must be cosine or euclidean")
     _check_constructor(loss)
     families = typing.get_args(losses.Family)
     if loss.family not in families:
@@ -259,6 +266,7 @@ def _describe(name: str, loss: "type[Loss]") -> LossSpec:
         added=loss.added,
         shipped=name in losses.shipped(),
         dim_below_batch=loss.dim_below_batch,
+        head_dim=loss.head_dim,
     )
 
 

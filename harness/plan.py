@@ -185,14 +185,20 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
 def _settings(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a loss. Stronger last: defaults, the protocol's, its values for the family and for this loss,
     `values`, the user's. A loss may have its own number of images per class, in batches of as many images as the other
-    losses have; a user who sets a part of the batch sets it for all."""
+    losses have; a user who sets a part of the batch sets it for all. A method with a head of its own has the dimension
+    that it was published with, unless one is given."""
     shared = _shared(experiment)
     own = {**experiment.protocol.of_family(loss.family), **_tuned(experiment, loss), **values}
     own = {name: value for name, value in own.items() if name in (*SEARCHABLE, "stop_after")}
     samples = own.pop("samples_per_class", None)
     if samples is not None and not _sets_batch(experiment):
         own |= recomposed(shared, samples)
-    return {**shared, **own, **experiment.settings}
+    settings = {**shared, **own, **experiment.settings}
+    if loss.head_dim and settings["layer_norm"]:
+        raise UserError(f"layer_norm=true: {loss.name} builds its own head, without LayerNorm; must be false")
+    if loss.head_dim and settings["dim"] is None:
+        settings["dim"] = loss.head_dim
+    return settings
 
 
 def _sets_batch(experiment: Experiment) -> bool:

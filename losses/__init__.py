@@ -50,6 +50,8 @@ class Facts:
     family: str
     version: int
     added: dict[str, Any]  # knobs added after records existed: the value that means "as before"
+    head_dim: int = 0  # of a method that builds its own head: its published dimension
+    extras: str = ""  # what a method has that a loss has not
 
     @property
     def key(self) -> str:
@@ -101,7 +103,10 @@ def facts(name: str) -> Facts:
     added = ast.literal_eval(values["added"]) if "added" in values else {}
     bibtex = inspect.cleandoc(strings["bibtex"])
     family = strings.get("family", "pair")
-    stated = Facts(definition.name, strings["title"], strings["cite"], bibtex, family, version, added)
+    head_dim = ast.literal_eval(values["head_dim"]) if "head_dim" in values else 0
+    extras = strings.get("extras", "")
+    about = (strings["title"], strings["cite"], bibtex, family, version, added, head_dim, extras)
+    stated = Facts(definition.name, *about)
     if not stated.key:
         raise LossError(f"losses/{name}.py: bibtex is not a BibTeX entry; it must begin like @article{{doe2026loss,")
     return stated

@@ -1,22 +1,30 @@
 """The contract of a loss, and the geometry that several losses share."""
 
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from losses import Family
+from losses.hooks import Batch, Planned, Trunk, View, Z
 from losses.space import Choice, Count, Limit, Positive, Range, Rates
 
 __all__ = [
+    "Batch",
     "Choice",
     "Count",
     "Limit",
     "Loss",
+    "Planned",
     "Positive",
     "Range",
     "Rates",
+    "Trunk",
+    "View",
+    "Z",
     "cosines",
     "distances",
     "gram",
@@ -34,6 +42,9 @@ class Loss(nn.Module):
     does. A linear classifier, if it has one, is called `classifier`, so that pre-training can pass its weights on.
     Knobs are keyword arguments with a type and a default. A `Literal` lists the allowed values, `Positive` is a number
     above 0, `Count` an integer from 0 on, and `Annotated[float, Limit(least=0, most=1)]` states other limits.
+
+    A method that is more than a loss overrides one of four hooks, `head`, `represent`, `plan` and a third argument of
+    `forward`. A loss without them gets the usual embedding layer and the usual batches.
     """
 
     title: ClassVar[str]
@@ -47,6 +58,9 @@ class Loss(nn.Module):
     dim_below_batch: ClassVar[bool] = False  # it refuses a batch with no more images than dimensions
     decay: ClassVar[bool] = True  # whether weight decay applies to its parameters
     exact: ClassVar[dict[str, Any]] = {}  # knob values that make the gradient exact, where by default it is not
+    distance: ClassVar[Literal["cosine", "euclidean"]] = "cosine"  # euclidean: lengths count when images are compared
+    head_dim: ClassVar[int] = 0  # of a method with its own head: its published dimension
+    extras: ClassVar[str] = ""  # what a method has that a loss has not, as sentences for a table's footnote
 
     lr_factor: float = 1.0  # learning rate of its parameters, relative to the head's
 
@@ -58,7 +72,37 @@ class Loss(nn.Module):
         self.dim = dim
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """A loss that names a third argument, `batch`, gets the Batch too. `embeddings` is what its head gives."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def value(self, z: Z, labels: Tensor, batch: Batch) -> Tensor:
+        """`forward`, with the batch if it names one."""
+        more = {"batch": batch} if "batch" in inspect.signature(self.forward).parameters else {}
+        return self(z, labels, **more)
+
+    def head(self, trunk: Trunk) -> nn.Module:
+        """The module from normalised images to embeddings (n, dim), or to a dict with more, in place of the embedding
+        layer. It depends on the knobs and on `dim`, not on the training classes, and does not own the trunk."""
+        raise NotImplementedError(f"{type(self).__name__} has no head of its own")
+
+    def represent(self, z: Z) -> Tensor:
+        """What is compared at test time, (n, D), from what the head gives; it depends on the knobs alone. Its length is
+        then made 1, unless `distance` is euclidean."""
+        assert isinstance(z, Tensor), f"{type(self).__name__} does not say which part of its head's output is compared"
+        return z
+
+    def plan(self, epoch: int, view: View) -> Sequence[Planned] | None:
+        """Called before an epoch, the first of which is 1. Its batches, or None for the usual ones. What it remembers
+        is in buffers, so that a resumed run is the same."""
+        return None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """An empty buffer takes any shape: how many images a plan is for is not known before it is made."""
+        for name, buffer in self._buffers.items():
+            stored = state_dict.get(prefix + name)
+            if buffer is not None and stored is not None and not buffer.numel():
+                self._buffers[name] = buffer.new_empty(stored.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def unit(x: Tensor) -> Tensor:

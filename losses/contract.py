@@ -17,25 +17,16 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from losses import Family, torch_state
-from losses.base import Loss, unit
+from losses.base import Loss, Z, unit
+from losses.contract_hooks import builds_its_head, plans_the_same_again, plans_what_an_epoch_needs
+from losses.small import CLASSES, DIM, SEED, Method, compared, make, new, usual, value_of
 
-CLASSES, DIM = 6, 5
-SEED = 7
+MANY = 256  # numbers, of a parameter
 MANY_CLASSES = 11_318  # of Stanford Online Products
 MANY_DIM, MANY_IMAGES = 512, 60
 
 
-def make(loss: type[Loss], dtype: torch.dtype = torch.float32, **knobs: Any) -> Loss:
-    torch.manual_seed(0)
-    return loss(CLASSES, DIM, **knobs).to(dtype)
-
-
-def value_of(loss: Loss, x: Tensor, y: Tensor, seed: int = SEED) -> Tensor:
-    torch.manual_seed(seed)
-    return loss(x, y)
-
-
-def value_and_gradient(loss: Loss, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def value_and_gradient(loss: "Loss | Method", x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x = x.detach().requires_grad_()
     value = value_of(loss, x, y)
     value.backward()
@@ -43,14 +34,8 @@ def value_and_gradient(loss: Loss, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor
     return value.detach(), x.grad if x.grad is not None else torch.zeros_like(x)
 
 
-def usual(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Four classes of two images."""
-    x = torch.randn(8, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
-    return x, torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-
-
-def batches() -> dict[str, tuple[Tensor, Tensor]]:
-    """The usual batch and degenerate ones, by what is special about them."""
+def batches(extreme: float = 1e15) -> dict[str, tuple[Tensor, Tensor]]:
+    """The usual batch and degenerate ones, by what is special about them. `extreme`: the longest embeddings."""
     x, y = usual()
     holes = x.clone()
     holes[[0, 3, 4]] = 0
@@ -64,8 +49,8 @@ def batches() -> dict[str, tuple[Tensor, Tensor]]:
         "rows of zeros": (holes, y),
         "nothing but zeros": (torch.zeros_like(x), y),
         "constant rows": (torch.full_like(x, 0.1), y),
-        "embeddings of length 1e15": (x * 1e15, y),
-        "embeddings of length 1e-15": (x * 1e-15, y),
+        f"embeddings of length {extreme:.0e}": (x * extreme, y),
+        f"embeddings of length {1 / extreme:.0e}": (x / extreme, y),
         "classes not seen before": (x, torch.tensor([4, 4, 5, 5, 4, 4, 5, 5])),
     }
 
@@ -76,6 +61,7 @@ def says_what_it_is(loss: type[Loss]) -> None:
     families = get_args(Family)
     assert loss.family in families, f"its family is {loss.family!r}; it must be one of {', '.join(families)}"
     assert loss.__doc__, "its class has no docstring: the formula belongs there"
+    assert loss.distance in ("cosine", "euclidean"), f"its distance is {loss.distance!r}; cosine or euclidean"
     for knob in loss.added:
         assert knob in inspect.signature(loss.__init__).parameters, f"`added` names {knob}, which is no knob"
 
@@ -89,7 +75,8 @@ def searches_where_it_may(loss: type[Loss]) -> None:
 
 
 def gives_a_finite_scalar(loss: type[Loss]) -> None:
-    for what, (x, y) in batches().items():
+    # the features of a network are never as long as embeddings could become
+    for what, (x, y) in batches(1e7 if loss.head_dim else 1e15).items():
         instance = make(loss)
         if instance.dim_below_batch and len(x) <= DIM:
             refuses(instance, x, y)
@@ -112,7 +99,7 @@ def learns_from_what_its_family_needs(loss: type[Loss]) -> None:
         assert gradient.abs().sum() > 0, f"{what}: it learns nothing, so its family is pair, not {loss.family}"
 
 
-def refuses(instance: Loss, x: Tensor, y: Tensor) -> None:
+def refuses(instance: "Loss | Method", x: Tensor, y: Tensor) -> None:
     message = ""
     try:
         instance(x, y)
@@ -147,7 +134,10 @@ def keeps_gradients_in_bounds(loss: type[Loss]) -> None:
 def has_the_gradient_of_its_value(loss: type[Loss]) -> None:
     instance = make(loss, torch.float64, **loss.exact)
     x, y = usual(torch.float64)
-    names = [name for name, parameter in instance.named_parameters() if parameter.requires_grad]
+    # a parameter of many numbers would take as many evaluations
+    names = [
+        name for name, parameter in instance.named_parameters() if parameter.requires_grad and parameter.numel() <= MANY
+    ]
 
     def value(x: Tensor, *parameters: Tensor) -> Tensor:
         torch.manual_seed(SEED)
@@ -184,7 +174,7 @@ def agrees_in_float32_and_float64(loss: type[Loss]) -> None:
 def survives_copying_pickling_and_its_state_dict(loss: type[Loss]) -> None:
     instance = make(loss)
     expected = value_of(instance, *usual())
-    other = loss(CLASSES, DIM)
+    other = new(loss)
     other.load_state_dict(instance.state_dict())
     for how, twin in {
         "deepcopy": copy.deepcopy(instance),
@@ -200,7 +190,7 @@ def brings_a_class_together(loss: type[Loss]) -> None:
     y = torch.arange(CLASSES).repeat_interleave(6)
     points = nn.Parameter(torch.randn(CLASSES, DIM)[y] + 1.2 * torch.randn(len(y), DIM))
     instance = make(loss)
-    before = recall_at_1(points.detach(), y)
+    before = recall_at_1(compared(instance, points).detach(), y)
     groups = [{"params": [points]}]
     if owned := list(instance.parameters()):
         groups.append({"params": owned, "lr": 0.02 * instance.lr_factor})  # type: ignore[dict-item]
@@ -209,7 +199,7 @@ def brings_a_class_together(loss: type[Loss]) -> None:
         optimizer.zero_grad()
         instance(points, y).backward()
         optimizer.step()
-    after = recall_at_1(points.detach(), y)
+    after = recall_at_1(compared(instance, points).detach(), y)
     assert after > before + 0.15, f"Recall@1 went from {before:.2f} to {after:.2f}"
 
 
@@ -224,11 +214,18 @@ def stays_small_with_many_classes(loss: type[Loss]) -> None:
     of all pairs of classes and its gradient would take a gigabyte."""
     dim = 32 if loss.dim_below_batch else MANY_DIM
     torch.manual_seed(0)
-    instance = loss(MANY_CLASSES, dim)
+    instance = new(loss, MANY_CLASSES, dim)
     x = torch.randn(MANY_IMAGES, dim, requires_grad=True)
     y = torch.randint(MANY_CLASSES, (MANY_IMAGES // 6,)).repeat_interleave(6)
+    z: Z = x
+    subject: nn.Module = instance
+    if isinstance(instance, Method):  # of a method the loss alone: its head's maps are as large as the network's
+        subject, made = instance.loss, instance.z(x)
+        parts = {"embedding": made} if isinstance(made, Tensor) else made
+        leaves = {name: part.detach().requires_grad_() for name, part in parts.items()}
+        z = leaves["embedding"] if isinstance(made, Tensor) else leaves
     with Allocated() as counted:
-        value_of(instance, x, y).backward()
+        subject(z, y).backward()
     owned = sum(parameter.numel() * parameter.element_size() for parameter in instance.parameters())
     allowed = 2**29 + 20 * owned
     assert counted.bytes <= allowed, f"a step allocates {counted.bytes / 1e6:.0f} MB; allowed: {allowed / 1e6:.0f}"
@@ -277,4 +274,7 @@ CHECKS: Mapping[str, Callable[[type[Loss]], None]] = {
     "leaves torch's settings as they are": leaves_torch_as_it_is,
     "brings a class together": brings_a_class_together,
     "stays small with 11,318 classes": stays_small_with_many_classes,
+    "builds a head that compares any classes": builds_its_head,
+    "plans the same batches again, also resumed": plans_the_same_again,
+    "plans what an epoch needs": plans_what_an_epoch_needs,
 }

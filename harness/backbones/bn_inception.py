@@ -46,7 +46,53 @@ INCEPTIONS = {
 }
 
 
-class BNInception(nn.Module):
+class Layers(nn.Module):
+    """Layers with the names of the weight file, and how an Inception module runs them."""
+
+    def conv(self, name: str, x: Tensor) -> Tensor:
+        return F.relu(getattr(self, f"{name}_bn")(getattr(self, name)(x)), inplace=True)
+
+    def stem(self, x: Tensor) -> Tensor:
+        x = shrink(self.conv("conv1_7x7_s2", x))
+        return shrink(self.conv("conv2_3x3", self.conv("conv2_3x3_reduce", x)))
+
+    def inception(self, name: str, x: Tensor) -> Tensor:
+        """One module, `3a` to `5b`: its branches side by side, each (n, channels, h / stride, w / stride)."""
+        module, at = INCEPTIONS[name], f"inception_{name}"
+        stride = getattr(self, f"{at}_3x3").stride[0]  # of a copy that keeps the size of the map it is 1
+        branches = [self.conv(f"{at}_1x1", x)] if module.one else []
+        branches.append(self.conv(f"{at}_3x3", self.conv(f"{at}_3x3_reduce", x)))
+        double = self.conv(f"{at}_double_3x3_1", self.conv(f"{at}_double_3x3_reduce", x))
+        branches.append(self.conv(f"{at}_double_3x3_2", double))
+        if stride == 2:
+            # An odd map would leave the pool one row and column short of the convolutions, and such inputs (112, 240)
+            # are an error in the original. x is a ReLU's output: zeros change no maximum.
+            branches.append(shrink(F.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2))))
+        else:
+            pooled = F.avg_pool2d(x, 3, 1, padding=1) if module.pool == "avg" else F.max_pool2d(x, 3, 1, padding=1)
+            branches.append(self.conv(f"{at}_pool_proj", pooled) if module.projection else pooled)
+        return torch.cat(branches, dim=1)
+
+
+class Part(Layers):
+    """Inception modules of the network, and perhaps its stem, as a stage. It shares the network's layers."""
+
+    def __init__(self, network: nn.Module, names: tuple[str, ...], *, stem: bool = False) -> None:
+        super().__init__()
+        self.names, self.has_stem = names, stem
+        prefixes = tuple(f"inception_{name}_" for name in names) + (("conv1_", "conv2_") if stem else ())
+        for name, layer in network.named_children():
+            if name.startswith(prefixes):
+                self.add_module(name, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x) if self.has_stem else x
+        for name in self.names:
+            x = self.inception(name, x)
+        return x
+
+
+class BNInception(Layers):
     """Images (n, 3, h, w), normalised as above, to features (n, 1024, ~h/32, ~w/32), then pooling and a classifier."""
 
     channels = CHANNELS
@@ -80,31 +126,16 @@ class BNInception(nn.Module):
         self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
-    def conv(self, name: str, x: Tensor) -> Tensor:
-        return F.relu(getattr(self, f"{name}_bn")(getattr(self, name)(x)), inplace=True)
-
-    def inception(self, name: str, x: Tensor) -> Tensor:
-        """One module, `3a` to `5b`: its branches side by side, each (n, channels, h / stride, w / stride)."""
-        module, at = INCEPTIONS[name], f"inception_{name}"
-        branches = [self.conv(f"{at}_1x1", x)] if module.one else []
-        branches.append(self.conv(f"{at}_3x3", self.conv(f"{at}_3x3_reduce", x)))
-        double = self.conv(f"{at}_double_3x3_1", self.conv(f"{at}_double_3x3_reduce", x))
-        branches.append(self.conv(f"{at}_double_3x3_2", double))
-        if module.stride == 2:
-            # An odd map would leave the pool one row and column short of the convolutions, and such inputs (112, 240)
-            # are an error in the original. x is a ReLU's output: zeros change no maximum.
-            branches.append(shrink(F.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2))))
-        else:
-            pooled = F.avg_pool2d(x, 3, 1, padding=1) if module.pool == "avg" else F.max_pool2d(x, 3, 1, padding=1)
-            branches.append(self.conv(f"{at}_pool_proj", pooled))
-        return torch.cat(branches, dim=1)
-
     def forward_features(self, x: Tensor) -> Tensor:
-        x = shrink(self.conv("conv1_7x7_s2", x))
-        x = shrink(self.conv("conv2_3x3", self.conv("conv2_3x3_reduce", x)))
+        x = self.stem(x)
         for name in INCEPTIONS:
             x = self.inception(name, x)
         return x
+
+    def stages(self) -> list[nn.Module]:
+        """Its Inception modules, the stem before the first; they share its layers."""
+        first, *others = INCEPTIONS
+        return [Part(self, (first,), stem=True), *(Part(self, (name,)) for name in others)]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         x = self.head_drop(self.global_pool(x))

@@ -20,7 +20,8 @@ def check_loss(
     spec = config.loss(name)
     import losses
     from losses import torch_state
-    from losses.contract import CHECKS, make
+    from losses.contract import CHECKS
+    from losses.small import make
 
     loss = losses.get(spec.name, spec.sources)
     try:

@@ -37,7 +37,8 @@ def build(
     file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)
     first = members[0]
-    how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; unit-length embeddings, concatenated"
+    kind = "raw" if "raw" in first.conventions.get("distance", "") else "unit-length"
+    how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; {kind} embeddings, concatenated"
     collapsed = {name: text for member in members for name, text in member.conventions.items() if name == "collapsed"}
     conventions = {**first.conventions, **collapsed}
     return Result(
@@ -91,7 +92,8 @@ def numbered(labels: Tensor) -> list[str]:
 
 
 def join(embeddings: Sequence[Tensor]) -> Tensor:
-    """Concatenated, and of unit length again: every member weighs the same."""
+    """Concatenated: squared distances are the means of the members'. Members of unit length weigh the same, and their
+    ensemble is of unit length again; of members that are compared raw, longer ones weigh more."""
     return torch.cat(tuple(embeddings), dim=1) / len(embeddings) ** 0.5
 
 

@@ -16,9 +16,9 @@ from harness.execution.text import duration
 from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
-from harness.training.feeding import feed
+from harness.training.feeding import feed, plain
 from harness.training.loop import fit
-from harness.training.measuring import batches, embed
+from harness.training.measuring import embed
 from harness.training.pretraining import pretraining_key
 from harness.training.setup import main_stage, parameters, set_up
 from losses import torch_state
@@ -31,9 +31,11 @@ def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
     costs: dict[tuple, Cost] = {}
     shared: dict[str, tuple[float, float]] = {}  # seconds and bytes that several trials share
     seconds = disk = 0.0
+    methods = {loss.name for loss in account.experiment.losses if loss.head_dim}
     for trial in trials:
-        # the network decides what an image costs; losses differ by little
-        key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline)
+        # the network decides what an image costs; losses differ by little, except those that build a part of it
+        method = trial.loss if trial.loss in methods else ""
+        key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline, method)
         if key not in costs:
             costs[key] = probe(job_of(trial, account, threads))
         seconds += seconds_of(trial, account, costs[key])
@@ -81,7 +83,9 @@ def shared_by(trial: Trial, account: Account, cost: "Cost") -> dict[str, tuple[f
         shared[f"weights {trial.id if keep == 'all' else trial.loss}"] = (0.0, size)
     if trial.pretrain_epochs and not trial.is_baseline:
         training, _ = images_of(trial, account.experiment.dataset)
-        shared[f"pre-training {pretraining_key(trial)}"] = (trial.pretrain_epochs * training * cost.train, size)
+        own_head = any(loss.head_dim for loss in account.experiment.losses if loss.name == trial.loss)
+        key = pretraining_key(trial, own_head=own_head)
+        shared[f"pre-training {key}"] = (trial.pretrain_epochs * training * cost.train, size)
     return shared
 
 
@@ -106,14 +110,14 @@ def timed(job: Job) -> Cost:
     setup, loss = set_up(job, images, fold)
     training = 0.0
     if loss is not None:
-        stage = replace(main_stage(setup, loss), epochs=1)
+        stage = replace(main_stage(setup, loss), epochs=1, plans=False)
         with tempfile.TemporaryDirectory() as folder:
             *_, last = islice(fit(setup, stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
     setup.model.eval()
     for _ in range(2):  # the first one warms up
         begun = time.perf_counter()
-        for batch, _labels in feed(setup.device, batches(setup, fold.test[:128])):
+        for batch, _labels in feed(setup.device, plain(setup, fold.test[:128])):
             embed(setup, batch)
         evaluating = (time.perf_counter() - begun) / 128
     return Cost(training, evaluating, parameters(setup, loss), setup.model.dim)

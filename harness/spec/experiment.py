@@ -111,6 +111,7 @@ class LossSpec:
     added: Mapping[str, Any] = field(default_factory=dict)  # knobs newer than records: the value that means "as before"
     shipped: bool = False  # a loss of this package
     dim_below_batch: bool = False  # it refuses a batch with no more images than dimensions
+    head_dim: int = 0  # of a method that builds its own head: its published dimension
 
 
 @dataclass(frozen=True)

@@ -2,44 +2,65 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from harness.data import transforms
 from harness.training.setup import Stage, TrialSetup, seed
+from losses.hooks import Batch, Planned
+
+EMBED_BATCH = 256
 
 Item = TypeVar("Item")
 
 
-def load(setup: TrialSetup, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images and labels of each batch of one epoch, augmented, on the device."""
-    return feed(setup.device, augmented(setup, stage, epoch))
+def load(setup: TrialSetup, stage: Stage, epoch: int, planned: Sequence[Planned] | None = None) -> Iterator[Batch]:
+    """The batches of one epoch, augmented, on the device: the planned ones, or else the stage's own."""
+    for images, labels, indices, tag in feed(setup.device, augmented(setup, stage, epoch, planned)):
+        yield Batch(images, labels, indices, tag, epoch, stage.last_epoch, stage.frozen)
 
 
-def augmented(setup: TrialSetup, stage: Stage, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def augmented(
+    setup: TrialSetup, stage: Stage, epoch: int, planned: Sequence[Planned] | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     trial, fold = setup.trial, setup.fold
     order = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:batches"))
     looks = torch.Generator().manual_seed(seed(trial, f"{stage.name}:{epoch}:augment"))
-    for indices in islice(stage.batches.epoch(order), stage.steps_of(epoch)):
+    chosen = map(Planned, stage.batches.epoch(order)) if planned is None else iter(planned)
+    for indices, tag in islice(chosen, stage.steps_of(epoch)):
         images = transforms.augmented(setup.images, fold.train[indices], trial, stage.augment, looks)
-        yield images, fold.train_labels[indices]
+        yield images, fold.train_labels[indices], indices, tag
 
 
-def feed(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches on the device, images as floats in 0..1, channels last.
+def plain(setup: TrialSetup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """These images as they are evaluated, with their indices."""
+    for part in indices.split(EMBED_BATCH):
+        yield transforms.plain(setup.images, part, setup.trial), part
+
+
+def feed(device: torch.device, batches: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Batches on the device, images as floats in 0..1, channels last; whatever comes with the images comes along.
 
     For a GPU, another thread prepares them in pinned memory while the GPU computes. On a CPU, they are prepared in the
     training thread.
     """
     if device.type == "cuda":
-        batches = prefetch((images.pin_memory(), labels.pin_memory()) for images, labels in batches)
-    for images, labels in batches:
+        batches = prefetch(tuple(map(pinned, batch)) for batch in batches)
+    for images, *rest in batches:
         images = transforms.to_float(images.to(device, non_blocking=True))
-        yield images.contiguous(memory_format=torch.channels_last), labels.to(device, non_blocking=True)
+        yield images.contiguous(memory_format=torch.channels_last), *(moved(part, device) for part in rest)
+
+
+def pinned(part: Any) -> Any:
+    return part.pin_memory() if isinstance(part, Tensor) else part
+
+
+def moved(part: Any, device: torch.device) -> Any:
+    return part.to(device, non_blocking=True) if isinstance(part, Tensor) else part
 
 
 def prefetch(items: Iterator[Item], depth: int = 2) -> Iterator[Item]:

@@ -9,10 +9,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torchvision.transforms.v2.functional import center_crop
 
-from harness.backbones.network import Network, create
+import losses
+from harness.backbones.network import DISTANCES, Network, create
 from harness.data import images, transforms
 from harness.spec import Result, Trial, UserError
 from harness.storage import DamagedError, Storage
+from harness.training.setup import network_and_loss
 
 
 def load(result: Result, storage: Storage) -> Network:
@@ -30,12 +32,27 @@ def load(result: Result, storage: Storage) -> Network:
             f"the weights of {result.id} are not in {storage.title}: --storage where they are, or {again}; "
             "--keep-weights best keeps those of one run per loss"
         )
-    model = create(result.trial, pretrained=False)
+    model = network_of(result)
     try:
         model.load_state_dict(safetensors.torch.load(content))
     except (SafetensorError, RuntimeError):
         raise UserError(f"{entry['path']} does not hold the weights of {result.id}; {again}") from None
     return model.eval()
+
+
+def network_of(result: Result) -> Network:
+    """The network that a run has trained, without its weights. Code that came with a result is not run, so a loss that
+    is not of this package must leave the network and what is compared as they usually are."""
+    if result.trial.loss in losses.shipped():
+        return network_and_loss(result.trial, {}, pretrained=False)[0]
+    if "embedding" in result.conventions:
+        raise UserError(
+            f"{result.id}: its loss, {result.trial.loss}, builds the embedding by code of its own, which is not run"
+        )
+    model = create(result.trial, pretrained=False)
+    if result.conventions.get("distance") == DISTANCES["euclidean"]:
+        model.distance = DISTANCES["euclidean"]
+    return model
 
 
 def embed_files(result: Result, files: Sequence[Path], storage: Storage, *, embedded: bool = False) -> Tensor:

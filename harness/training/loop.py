@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.backbones.network import Network
+from harness.backbones.network import Network, floats
 from harness.spec import Progress, Trial
 from harness.storage import Storage
 from harness.training import feeding
 from harness.training.checkpoint import Checkpoint, Curve, Seconds, added, unusable
 from harness.training.optimizers import make_optimizer, make_scheduler
+from harness.training.planning import plan
 from harness.training.setup import Stage, TrialSetup, half_precision, seed
-from losses.base import Loss, unit
+from losses.base import Batch, Loss, unit
 
 REPORT_STEPS = 8  # steps between two reports of the loss: each of them makes a GPU wait
 
@@ -77,7 +78,8 @@ def fit(
     has the loss, the images seen, the images per second, and the mean cosine of its last batch.
 
     The metrics that `validate` measures after each epoch are added to the curve; its seconds are counted apart from
-    training. They influence only a stage that ends with its best epoch.
+    training. They influence only a stage that ends with its best epoch. The seconds in which a loss plans its batches
+    count as training.
     """
     learner = Learner.of(setup, stage)
     position = resumed.of(stage.name)
@@ -88,16 +90,18 @@ def fit(
     for epoch in range(position.epoch + 1, stage.last_epoch + 1):
         if stage.schedule == "reloads" and epoch - 1 in stage.drops and best:
             restore(learner, best)
+        begun = time.perf_counter()
+        planned = plan(setup, stage, epoch)
         learner.train()
         torch.manual_seed(seed(setup.trial, f"{stage.name}:{epoch}:loss"))
         steps = stage.steps_of(epoch)
         values = torch.zeros(steps, device=setup.device)
-        seen, begun = 0, time.perf_counter()
-        for number, (images, labels) in enumerate(feeding.load(setup, stage, epoch), start=1):
-            values[number - 1], embeddings = step(learner, images, labels)
-            seen += len(labels)
+        seen = 0
+        for number, batch in enumerate(feeding.load(setup, stage, epoch, planned), start=1):
+            values[number - 1], embeddings = step(learner, batch)
+            seen += len(batch.labels)
             if number % REPORT_STEPS == 0 or number == steps:
-                cosine = mean_cosine(embeddings, labels)
+                cosine = mean_cosine(embeddings, batch.labels)
                 elapsed = time.perf_counter() - begun
                 report = progress(stage, epoch, values[:number], cosine, seen, elapsed, seconds[stage.name])
                 if number < steps:
@@ -124,18 +128,20 @@ def fit(
     return curve, seconds
 
 
-def step(learner: Learner, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of training: embeddings, loss, gradients, optimizer and schedule. Returns the value of the loss and the
-    embeddings, without their graph."""
-    with torch.autocast(images.device.type, enabled=learner.scaler.is_enabled()):
-        embeddings = learner.model(images)
-    value = learner.loss(embeddings.float(), labels)
+def step(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor]:
+    """One step of training: embeddings, loss, gradients, optimizer and schedule. Returns the value of the loss and what
+    would be compared at test time, without their graph."""
+    with torch.autocast(batch.images.device.type, enabled=learner.scaler.is_enabled()):
+        z = learner.model(batch.images)
+    z = floats(z)
+    value = learner.loss.value(z, batch.labels, batch)
     learner.optimizer.zero_grad(set_to_none=True)
     learner.scaler.scale(value).backward()
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.scheduler.step()
-    return value.detach(), embeddings.detach()
+    with torch.no_grad():
+        return value.detach(), learner.loss.represent(z).detach()
 
 
 def restore(learner: Learner, best: dict[str, Any]) -> None:

@@ -2,22 +2,20 @@
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from harness.data import transforms
 from harness.evaluation import metrics
 from harness.evaluation.step import Step
 from harness.spec import Job, Progress
 from harness.spec.recipes import LLOYD
-from harness.training.feeding import feed
+from harness.training import feeding
 from harness.training.loop import Validate
 from harness.training.setup import Stage, TrialSetup, half_precision
 
-EMBED_BATCH = 256
 REPORT_SECONDS = 0.5  # between two reports of a computation whose steps may be short
 
 Value = TypeVar("Value")
@@ -91,21 +89,15 @@ def embed_images(setup: TrialSetup, indices: Tensor) -> Generator[Progress, None
     """The embeddings (n, dim) of these images, on the device."""
     parts: list[Tensor] = []
     count = len(indices)
-    steps = -(-count // EMBED_BATCH)
+    steps = -(-count // feeding.EMBED_BATCH)
     setup.model.eval()
     begun = time.perf_counter()
-    for number, (images, _) in enumerate(feed(setup.device, batches(setup, indices)), start=1):
+    for number, (images, _) in enumerate(feeding.feed(setup.device, feeding.plain(setup, indices)), start=1):
         parts.append(embed(setup, images))
         elapsed = time.perf_counter() - begun
-        speed = min(number * EMBED_BATCH, count) / elapsed
+        speed = min(number * feeding.EMBED_BATCH, count) / elapsed
         yield Progress("evaluate", 1, 1, number, steps, math.nan, speed, elapsed / number * (steps - number))
     return torch.cat(parts)
-
-
-def batches(setup: TrialSetup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """These images as they are evaluated, with their indices."""
-    for part in indices.split(EMBED_BATCH):
-        yield transforms.plain(setup.images, part, setup.trial), part
 
 
 def embed(setup: TrialSetup, images: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import safetensors.torch
 import torch
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import losses
+from harness.backbones.network import Embedder, MethodEmbedder
 from harness.data.sampler import Shuffled
 from harness.spec import Progress, Trial
 from harness.storage import DamagedError, Storage
@@ -45,8 +47,10 @@ NOT_OF_PRETRAINING = frozenset(
 )
 
 
-def pretraining_key(trial: Trial) -> str:
-    """A hash of all that pre-training depends on. It only names a file that is made again where it is missing."""
+def pretraining_key(trial: Trial, *, own_head: bool = False) -> str:
+    """A hash of all that pre-training depends on. It only names a file that is made again where it is missing. A method
+    that builds its own head shares what losses without an embedding layer have."""
+    trial = replace(trial, dim=None) if own_head else trial
     values = {name: value for name, value in trial.to_json().items() if name not in NOT_OF_PRETRAINING}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -57,9 +61,11 @@ def pretrain(
     """Set network and classifier to their pre-trained weights, trained here unless they are stored. Returns the seconds
     of all that was done so far, waiting apart from training.
 
-    The classifier's weights are handed on to a loss that has a classifier of the same shape.
+    The classifier's weights are handed on to a loss that has a classifier of the same shape. Where a method builds its
+    own head, the trunk alone is pre-trained.
     """
-    key = pretraining_key(setup.trial)
+    key = pretraining_key(setup.trial, own_head=isinstance(setup.model, MethodEmbedder))
+    setup = with_usual_head(setup)
     name, owner = f"pretrained/{key}.safetensors", f"pre-training {key}"
     begun = time.perf_counter()
     with (yield from entered(storage, name)):
@@ -82,6 +88,14 @@ def pretrain(
     }
     loss.load_state_dict({**own, **classifier})
     return seconds
+
+
+def with_usual_head(setup: TrialSetup) -> TrialSetup:
+    """The same trunk without the head that a method has built."""
+    if not isinstance(setup.model, MethodEmbedder):
+        return setup
+    plain = Embedder(setup.model.trunk, setup.model.width, replace(setup.trial, dim=None))
+    return replace(setup, model=plain.to(setup.device))
 
 
 def entered(storage: Storage, name: str) -> Generator[Progress, None, ExitStack]:

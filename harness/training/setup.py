@@ -2,16 +2,19 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 import losses
-from harness.backbones.network import Network, create
+from harness.backbones.network import Embedder, Network, create
 from harness.data.folds import Fold, Images
 from harness.data.sampler import Balanced, Shuffled
-from harness.spec import Job, Trial
+from harness.spec import Job, Trial, UserError
 from losses.base import Loss
+
+FEWEST_CLASSES = 2  # that a loss may have
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Stage:
     best: str = ""  # a metric: the stage ends with the network of its best epoch on the held-out classes
     frozen: bool = False  # the trunk does not learn
     stop_after: int = 0  # the epoch after which it ends, with the schedule of all; 0: it does not end early
+    plans: bool = True  # the loss may plan its batches
 
     @property
     def steps(self) -> int:
@@ -94,14 +98,36 @@ def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | Non
     """Network and loss of a trial, new parameters drawn from torch's global generator; a baseline has no loss."""
     trial = job.trial
     device = device_of(job)
-    model = create(trial, job.weights_file)
+    model, loss = network_and_loss(trial, job.sources, fold.train_classes, weights_file=job.weights_file)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loss = None
-    if not trial.is_baseline:
-        kind = losses.get(trial.loss, job.sources)
-        knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"
-        loss = kind(fold.train_classes, model.dim, **knobs).to(device)
-    return TrialSetup(trial, device, model, images, fold), loss
+    return TrialSetup(trial, device, model, images, fold), None if loss is None else loss.to(device)
+
+
+def network_and_loss(
+    trial: Trial,
+    sources: Mapping[str, str],
+    classes: int = FEWEST_CLASSES,
+    *,
+    weights_file: str = "",
+    pretrained: bool = True,
+) -> tuple[Network, Loss | None]:
+    """Network and loss for so many training classes; the network alone does not depend on them."""
+    if trial.is_baseline:
+        return create(trial, weights_file, pretrained=pretrained), None
+    kind = losses.get(trial.loss, sources)
+    knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"
+    if kind.head_dim:  # the method builds a part of the network, so it comes first
+        try:
+            loss = kind(classes, trial.dim or kind.head_dim, **knobs)
+            model = create(trial, weights_file, pretrained=pretrained, method=loss)
+        except ValueError as error:  # a dimension that it cannot divide, a network that it cannot use
+            raise UserError(f"{trial.loss}: {error}") from None
+    else:
+        model = create(trial, weights_file, pretrained=pretrained)
+        loss = kind(classes, model.dim, **knobs)
+    if isinstance(model, Embedder):
+        model.follow(loss)
+    return model, loss
 
 
 def device_of(job: Job) -> torch.device:

@@ -95,7 +95,7 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
         title=loss.title if loss is not None else BASELINES.get(trial.backbone, UNTRAINED),
         cite=loss.cite if loss is not None else "",
         metrics=measured.metrics,
-        conventions=conventions(setup, embeddings, measured.metrics),
+        conventions=conventions(setup, loss, embeddings, measured.metrics),
         curve=tuple(trained.curve),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         parameters=parameters(setup, loss),
@@ -106,9 +106,11 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     )
 
 
-def conventions(setup: TrialSetup, embeddings: Tensor, metrics: Metrics) -> dict[str, str]:
+def conventions(setup: TrialSetup, loss: Loss | None, embeddings: Tensor, metrics: Metrics) -> dict[str, str]:
     """How the metrics were computed; and that they say little, where the network has collapsed."""
     stated = {"distance": setup.model.distance}
+    if loss is not None and (loss.head_dim or type(loss).represent is not Loss.represent):
+        stated["embedding"] = f"built by {setup.trial.loss}, of dimension {embeddings.shape[1]}"
     if "NMI" in metrics:
         stated["NMI"] = str(LLOYD)
     cosine = mean_cosine(embeddings)

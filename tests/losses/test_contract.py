@@ -1,6 +1,7 @@
 """What every loss of this package promises (losses/contract.py), and that each check finds a loss that breaks it."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 import losses
 from harness import config
 from losses import contract
-from losses.base import Loss, Range, cosines, unit
+from losses.base import Loss, Planned, Range, Trunk, View, Z, cosines, unit
 from losses.contract import CHECKS
 
 
@@ -131,6 +132,26 @@ class Unsearchable(Sound):
     space = {"margin": Range(1e38, 1e39)}
 
 
+class Headless(Sound):
+    """Sound, with a dimension of a head that it has not."""
+
+    head_dim = 8
+
+
+class Unplanned(Sound):
+    """Sound, with batches that nobody can make again."""
+
+    def plan(self, epoch: int, view: View) -> Sequence[Planned]:
+        return [Planned(torch.randperm(4)) for _ in range(view.steps)]
+
+
+class Wasteful(Sound):
+    """Sound, with fewer batches than an epoch has steps."""
+
+    def plan(self, epoch: int, view: View) -> Sequence[Planned]:
+        return [Planned(torch.arange(4))]
+
+
 BROKEN = {
     "says what it is": Nameless,
     "is finite with anything search may draw": Unsearchable,
@@ -146,13 +167,16 @@ BROKEN = {
     "leaves torch's settings as they are": Meddling,
     "brings a class together": Idle,
     "stays small with 11,318 classes": Huge,
+    "builds a head that compares any classes": Headless,
+    "plans the same batches again, also resumed": Unplanned,
+    "plans what an epoch needs": Wasteful,
 }
 
 
 @pytest.mark.parametrize("promise", CHECKS)
 def test_a_sound_loss_passes_and_a_broken_one_is_found(promise: str) -> None:
     CHECKS[promise](Sound)
-    with pytest.raises((AssertionError, RuntimeError)):
+    with pytest.raises((AssertionError, RuntimeError)):  # NotImplementedError is one
         CHECKS[promise](BROKEN[promise])
 
 
@@ -179,3 +203,107 @@ def test_a_value_for_a_knob_that_does_not_exist_is_found() -> None:
 
     with pytest.raises(AssertionError, match="`added` names power, which is no knob"):
         contract.says_what_it_is(Outdated)
+
+
+# --- the hooks ---
+
+
+class Projected(Sound):
+    """Sound on an embedding of its own, which the number of classes does not change, and with batches of its own."""
+
+    head_dim = 8
+    seen: Tensor
+
+    def __init__(self, num_classes: int, dim: int, *, margin: float = 0.5) -> None:
+        super().__init__(num_classes, dim, margin=margin)
+        self.register_buffer("seen", torch.empty(0, dtype=torch.long))
+
+    def head(self, trunk: Trunk) -> nn.Module:
+        return Projection(trunk, self.dim)
+
+    def plan(self, epoch: int, view: View) -> Sequence[Planned]:
+        """Batches of the first classes; each image of the last one is remembered."""
+        self.seen = torch.cat([self.seen, view.labels[-1:]])
+        return [Planned(torch.tensor([0, 1, 5, 6]) + step % 3, len(self.seen)) for step in range(view.steps)]
+
+
+class Projection(nn.Module):
+    def __init__(self, trunk: Trunk, dim: int) -> None:
+        super().__init__()
+        self.trunk, self.linear = trunk, nn.Linear(trunk.width, dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.linear(self.trunk(images))
+
+
+@pytest.mark.parametrize("promise", CHECKS)
+def test_a_sound_method_passes(promise: str) -> None:
+    CHECKS[promise](Projected)
+
+
+def test_a_head_of_so_many_training_classes_is_found() -> None:
+    class Classes(Projected):
+        def head(self, trunk: Trunk) -> nn.Module:
+            return Projection(trunk, self.num_classes)
+
+    with pytest.raises(AssertionError, match="its head depends on the number of training classes"):
+        CHECKS["builds a head that compares any classes"](Classes)
+
+
+def test_a_head_that_owns_the_trunk_is_found() -> None:
+    class Owning(Projected):
+        def head(self, trunk: Trunk) -> nn.Module:
+            head = Projection(trunk, self.dim)
+            head.stages = nn.ModuleList(trunk.stages)
+            return head
+
+    with pytest.raises(AssertionError, match="its head owns the trunk"):
+        CHECKS["builds a head that compares any classes"](Owning)
+
+
+def test_what_is_compared_must_not_be_learned() -> None:
+    class Turned(Projected):
+        def __init__(self, num_classes: int, dim: int) -> None:
+            super().__init__(num_classes, dim)
+            self.turn = nn.Parameter(torch.randn(dim, dim))
+
+        def represent(self, z: Z) -> Tensor:
+            return super().represent(z) @ self.turn
+
+    with pytest.raises(AssertionError, match="depends on more than its knobs and its head"):
+        CHECKS["builds a head that compares any classes"](Turned)
+
+
+def test_a_plan_that_is_remembered_outside_of_buffers_is_found() -> None:
+    class Forgetting(Projected):
+        count = 0
+
+        def plan(self, epoch: int, view: View) -> Sequence[Planned]:
+            self.count += 1
+            return [Planned(torch.tensor([0, 1, 5, 6]), self.count) for _ in range(view.steps)]
+
+    with pytest.raises(AssertionError, match="epoch 3: it plans otherwise when it is resumed"):
+        CHECKS["plans the same batches again, also resumed"](Forgetting)
+
+
+@pytest.mark.parametrize(
+    ("indices", "error"),
+    [
+        ([0, 0, 5], "an image twice in a batch"),
+        ([0, 5, 99], "an image that does not exist"),
+        ([0, 1, 5, 6, 10, 11, 15], "a batch of 7 images"),
+        ([0, 1], "a batch of one class, for a pair loss"),
+        ([0, 5], "a batch without a pair, for a pair loss"),
+    ],
+)
+def test_a_batch_that_no_loss_could_use_is_found(indices: list[int], error: str) -> None:
+    class Odd(Sound):
+        """Sound, called a pair loss."""
+
+        family = "pair"
+
+        def plan(self, epoch: int, view: View) -> Sequence[Planned]:
+            return [Planned(torch.tensor(indices)) for _ in range(view.steps)]
+
+    with pytest.raises(AssertionError, match=error):
+        CHECKS["plans what an epoch needs"](Odd)

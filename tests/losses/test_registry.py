@@ -16,12 +16,19 @@ from harness.spec import UserError
 from tests.losses.factories import reread_registry
 
 SHIPPED = {
+    "a_bier": "pair",
+    "abe": "pair",
     "angular": "pair",
     "arcface": "classification",
+    "bias_triplet": "pair",
+    "bier": "pair",
     "contrastive": "pair",
     "deep_spectral": "pair",
+    "divide_conquer": "pair",
     "facility_location": "pair",
     "group": "pair",
+    "hdc": "pair",
+    "hierarchical_triplet": "pair",
     "lifted_structure": "pair",
     "margin": "pair",
     "multi_similarity": "pair",

@@ -27,7 +27,7 @@ from pathlib import Path
 from harness.data import cache, listing
 from harness.data.folds import fold
 from harness import config, plan
-from harness.training import feeding, measuring, setup
+from harness.training import feeding, setup
 from harness.training.trial import prepare, run
 from harness.spec import Experiment, Job, finish
 
@@ -40,7 +40,7 @@ def sample():
         _, resident, mapped, *_ = map(int, Path("/proc/self/statm").read_text().split())
         peak = max(peak, (resident - mapped) * resource.getpagesize())
 
-measuring.EMBED_BATCH = 32  # as large in evaluation as in training
+feeding.EMBED_BATCH = 32  # as large in evaluation as in training
 
 dataset = listing.identify(config.dataset(folder), Path())
 settings = {
@@ -64,7 +64,7 @@ at_work, loss = setup.set_up(job, images, fold(images, dataset, "test"))
 at_work = replace(at_work, trial=replace(job.trial, crop=128))
 for _ in feeding.load(at_work, setup.main_stage(at_work, loss), 1):
     pass
-for _ in feeding.feed(at_work.device, measuring.batches(at_work, at_work.fold.test)):
+for _ in feeding.feed(at_work.device, feeding.plain(at_work, at_work.fold.test)):
     pass
 over.set()
 thread.join()

@@ -18,7 +18,7 @@ from harness.training import feeding, loop, measuring
 from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from harness.training.setup import TrialSetup, main_stage
-from losses.base import Loss
+from losses.base import Batch, Loss
 from tests.training.trials import job, run, run_until, set_up, trial
 
 MEASURE = measuring.measure
@@ -48,7 +48,7 @@ def test_a_step_is_forward_backward_and_the_optimizers_and_schedules_step(small:
     loss.train()
     for seed in range(3):
         images, labels = random_batch(seed)
-        value, embeddings = loop.step(learner, images, labels)
+        value, embeddings = loop.step(learner, Batch(images, labels))
         expected = loss(model(images), labels)
         assert value == expected.detach()
         assert not value.requires_grad
@@ -65,13 +65,13 @@ def test_a_step_is_forward_backward_and_the_optimizers_and_schedules_step(small:
 def test_a_step_trains_what_the_learner_holds(small: Path) -> None:
     """Another loss in the learner is all it takes to train for something else."""
 
-    class Pull(torch.nn.Module):
+    class Pull(Loss):
         def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
             return embeddings.square().sum()
 
     learner = learner_of(trial(lr=1e-3, schedule="drops"))
-    pulled = dataclasses.replace(learner, loss=Pull())
-    values = [float(loop.step(pulled, *random_batch(0))[0]) for _ in range(20)]
+    pulled = dataclasses.replace(learner, loss=Pull(2, 8))
+    values = [float(loop.step(pulled, Batch(*random_batch(0)))[0]) for _ in range(20)]
     assert values[-1] < 0.9 * values[0]
 
 
@@ -80,9 +80,9 @@ def test_a_learners_state_continues_another_learner(small: Path) -> None:
     first, second = learner_of(continued), learner_of(continued)
     first.train()
     second.train()
-    loop.step(first, *random_batch(0))
+    loop.step(first, Batch(*random_batch(0)))
     second.load(copy.deepcopy(first.state()))
-    values = [loop.step(learner, *random_batch(1))[0] for learner in (first, second)]
+    values = [loop.step(learner, Batch(*random_batch(1)))[0] for learner in (first, second)]
     assert torch.equal(*values)
     assert set(first.state("model", "loss")) == {"model", "loss"}
 

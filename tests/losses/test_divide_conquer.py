@@ -1,0 +1,172 @@
+"""Divide and Conquer: which slice learns, clusters and their numbers, and the batches of an epoch."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import losses
+from losses.base import Batch
+from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched
+from losses.small import SmallTrunk, SmallView
+from tests.losses.factories import defaults, random_batch
+
+DivideConquer, Margin = losses.get("divide_conquer"), losses.get("margin")
+
+
+def batch(x: Tensor, y: Tensor, tag: int) -> Batch:
+    return Batch(x, y, torch.arange(len(y)), tag)
+
+
+def value(loss: object, *arguments: object) -> Tensor:
+    torch.manual_seed(0)  # negatives are drawn
+    return loss(*arguments)  # type: ignore[operator]
+
+
+def test_defaults_are_the_declared_ones() -> None:
+    assert defaults("divide_conquer") == {"clusters": 4, "margin": 0.2, "beta": 1.2, "regroup": 2, "joint": 0.4}
+    assert DivideConquer.head_dim == 128
+
+
+def test_one_cluster_is_the_margin_loss() -> None:
+    x, y = random_batch(0, dim=8)
+    loss = DivideConquer(3, 8, clusters=1)
+    assert torch.equal(value(loss, x, y, batch(x, y, 0)), value(Margin(3, 8, betas="fixed"), x, y))
+
+
+def test_a_slice_is_the_margin_loss_in_its_own_dimensions() -> None:
+    x, y = random_batch(1, dim=8)
+    loss = DivideConquer(3, 8, clusters=4)
+    for tag in range(4):
+        expected = value(Margin(3, 2, betas="fixed"), x[:, 2 * tag : 2 * tag + 2], y)
+        assert torch.equal(value(loss, x, y, batch(x, y, tag)), expected)
+
+
+def test_a_batch_of_a_cluster_trains_its_slice_alone_and_a_joint_one_all() -> None:
+    x, y = random_batch(2, dim=8)
+    x.requires_grad_()
+    loss = DivideConquer(3, 8, clusters=4)
+    (gradient,) = torch.autograd.grad(value(loss, x, y, batch(x, y, 2)), x)
+    assert gradient[:, 4:6].abs().sum() > 0
+    assert gradient[:, :4].abs().sum() == gradient[:, 6:].abs().sum() == 0
+    (gradient,) = torch.autograd.grad(value(loss, x, y, batch(x, y, JOINT)), x)
+    assert all(gradient[:, 2 * k : 2 * k + 2].abs().sum() > 0 for k in range(4))
+
+
+def test_the_joint_loss_is_that_of_unit_slices() -> None:
+    x, y = random_batch(3, dim=8)
+    slices = torch.cat([torch.nn.functional.normalize(part) for part in x.split(2, dim=1)], dim=1)
+    loss = DivideConquer(3, 8, clusters=4)
+    torch.testing.assert_close(value(loss, x, y, batch(x, y, JOINT)), value(Margin(3, 8, betas="fixed"), slices, y))
+    rows = loss.represent(x)
+    torch.testing.assert_close(rows, slices)
+    torch.testing.assert_close(rows.square().sum(dim=1), torch.full((len(y),), 4.0, dtype=x.dtype))
+
+
+def test_each_slice_begins_with_weights_of_its_own_scale() -> None:
+    """Glorot's for 2 x 600 has another variance than for 8 x 600."""
+    torch.manual_seed(0)
+    head = Slices(SmallTrunk.of(600), [100, 100])
+    assert head.linear.weight.std().item() == pytest.approx((2 / 700) ** 0.5, rel=0.02)
+
+
+# --- clusters ---
+
+
+def blobs(seed: int = 0, count: int = 4) -> tuple[Tensor, Tensor]:
+    """Well separated points, and to which they belong."""
+    generator = torch.Generator().manual_seed(seed)
+    belongs = torch.randint(count, (60,), generator=generator)
+    centres = 10 * torch.eye(count, dtype=torch.float64)
+    return centres[belongs] + torch.randn(60, count, generator=generator, dtype=torch.float64) / 10, belongs
+
+
+def test_k_means_finds_separate_points() -> None:
+    x, belongs = blobs()
+    centres, found = kmeans(x, 4, torch.Generator().manual_seed(1))
+    assert len({(int(a), int(b)) for a, b in zip(found, belongs, strict=True)}) == 4
+    for number in range(4):
+        torch.testing.assert_close(centres[number], x[found == number].mean(dim=0))
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3, 0], [3, 2, 1, 0], [2, 0, 1, 3], [0, 1, 2, 3]])
+def test_clusters_that_only_changed_their_numbers_get_them_back(order: list[int]) -> None:
+    """Also where the permutation is not its own inverse."""
+    previous = blobs()[1]
+    current = torch.tensor(order)[previous]
+    assert torch.equal(matched(current, previous, 4), previous)
+
+
+def test_clusters_keep_the_numbers_of_those_they_share_most_images_with() -> None:
+    previous = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    current = torch.tensor([1, 1, 2, 2, 2, 2, 0, 0])
+    assert matched(current, previous, 3).tolist() == [0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_cluster_that_no_batch_could_come_from_joins_the_nearest() -> None:
+    """Points at 0 and 1 of two classes with pairs, and at 10 a class of its own."""
+    x = torch.tensor([0.0, 0.1, 0.0, 0.1, 1.0, 1.1, 1.0, 1.1, 10.0, 10.1], dtype=torch.float64)[:, None]
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    found = cluster(x, 3, labels, torch.Generator().manual_seed(0))
+    assert found[8:].tolist() == [int(found[4])] * 2
+    assert len(found.unique()) == 2
+
+
+# --- the plan ---
+
+
+def plan(loss: object, epoch: int, **changes: object) -> list[tuple[list[int], int]]:
+    view = replace(SmallView.before(epoch), **changes)
+    return [(indices.tolist(), tag) for indices, tag in loss.plan(epoch, view)]  # type: ignore[attr-defined]
+
+
+def test_clusters_take_turns() -> None:
+    view = replace(SmallView.before(1), steps=9)
+    clustered = torch.arange(30) // 10
+    assert [tag for _, tag in batches(clustered, view)] == [0, 1, 2] * 3
+
+
+def test_a_batch_is_of_one_cluster_and_an_image_alone_in_its_class_rests() -> None:
+    view = replace(SmallView.before(1), steps=20, classes=9, samples=9)
+    clustered = torch.zeros(30, dtype=torch.long)
+    clustered[10:] = 1
+    clustered[0] = 1  # the only image of its class there
+    seen = set()
+    for indices, tag in batches(clustered, view):
+        assert set(clustered[indices].tolist()) == {tag}
+        seen |= set(indices.tolist())
+    assert seen == set(range(1, 30))
+
+
+def test_phases_follow_from_the_epoch() -> None:
+    loss = DivideConquer(6, 16, clusters=3, joint=0.4)
+    tags = {epoch: {tag for _, tag in plan(loss, epoch, epochs=20)} for epoch in (1, 8, 9, 19, 20)}
+    assert tags[1] == tags[8] == {0, 1, 2}
+    assert tags[9] == tags[19] == tags[20] == {JOINT}
+    assert plan(loss, 20, epochs=20, warmup=True)[0][1] == 0
+    every = {image for indices, _ in plan(loss, 20, epochs=20, steps=40) for image in indices}
+    assert every == set(range(30))
+
+
+def test_clusters_are_made_anew_every_other_epoch_and_keep_their_numbers() -> None:
+    loss = DivideConquer(6, 16, clusters=3)
+    plan(loss, 1)
+    first = loss.clustered.clone()
+    assert first.shape == (30,)
+    plan(loss, 2)
+    assert torch.equal(loss.clustered, first)
+    loss.clustered = torch.tensor([1, 2, 0])[first]  # other numbers
+    plan(loss, 3)
+    agreeing = (loss.clustered == torch.tensor([1, 2, 0])[first]).double().mean()
+    assert agreeing > 0.8
+
+
+def test_a_resumed_plan_is_the_same() -> None:
+    loss = DivideConquer(6, 16, clusters=3)
+    plan(loss, 1)
+    resumed = DivideConquer(6, 16, clusters=3)
+    resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
+    assert plan(resumed, 2) == plan(loss, 2)
+    assert plan(resumed, 3) == plan(loss, 3)
