@@ -90,6 +90,6 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 def processes(session: int) -> dict[int, str]:
     """The processes of a session and their command lines."""
-    words = ["ps", "-o", "pid=,args=", "-s", str(session)]
+    words = ["ps", "-ww", "-o", "pid=,args=", "-s", str(session)]  # in full, whatever COLUMNS says
     lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
     return {int(line.split()[0]): line.partition(" ")[2] for line in map(str.strip, lines)}

@@ -53,13 +53,16 @@ class Host:
     def processes(self, title: str) -> list[int]:
         """The processes of its Ray whose command line holds a title."""
         assert self.ray is not None
-        words = ["ps", "-o", "pid=,args=", "-s", str(self.ray.pid)]
+        words = ["ps", "-ww", "-o", "pid=,args=", "-s", str(self.ray.pid)]
         lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
         return [int(line.split()[0]) for line in lines if title in line]
 
-    def kill(self, title: str) -> None:
-        for pid in self.processes(title):
+    def kill(self, title: str) -> int:
+        """How many processes there were."""
+        found = self.processes(title)
+        for pid in found:
             os.kill(pid, signal.SIGKILL)
+        return len(found)
 
     def stop(self) -> None:
         if self.ray is not None:

@@ -87,7 +87,7 @@ def test_a_search_across_three_hosts_survives(
         time.sleep(45)
         third.switch("up")
         running.until_said("] slow.Slow", times=2)
-        second.kill("raylet/raylet")
+        assert second.kill("raylet/raylet") == 1
         time.sleep(5)
         second.stop()
         second.start(f"--address={hosts.address}")
