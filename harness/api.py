@@ -66,11 +66,12 @@ class Results:
         self,
         kind: Kind | Literal["all"] = "losses",
         format: Format = "markdown",
-        published: Published = "beside",
+        published: Published = "comparable",
         metrics: Sequence[str] = (),
     ) -> str:
-        """The tables of `harness tables` as text, of one kind or of all. `published`: the paper's numbers beside ours,
-        in rows of their own, or not at all. `metrics`: the columns; empty for Recall@K and NMI."""
+        """The tables of `harness tables` as text, of one kind or of all. `published`: the paper's numbers beside ours
+        where the settings are the paper's, beside ours everywhere, in rows of their own, or not at all. `metrics`: the
+        columns; empty for Recall@K and NMI."""
         from harness.analysis.results import on_test, select
         from harness.tables.build import KINDS, build_all
         from harness.tables.render.data import csv

@@ -92,8 +92,8 @@ def baseline(backbone: str, value: float) -> Result:
 def cub(name: str, value: float, seed: int = 0, **changes: Any) -> Result:
     """A loss on CUB-200-2011 with this value for every metric, in the paper's setting."""
     metrics = {"R@1": value, "R@2": value, "R@4": value, "R@8": value, "NMI": value}
-    papers = {"dataset": "cub", "protocol": "paper", **config.protocol("paper").shared("cub"), "weights": "hub:in1k"}
-    trial = a_trial(**{"loss": name, **papers, "seed": seed, **changes})
+    settings = {**config.DEFAULTS, **config.protocol("paper").shared("cub"), "weights": "hub:in1k"}
+    trial = a_trial(**{"loss": name, "dataset": "cub", "protocol": "paper", **settings, "seed": seed, **changes})
     return replace(a_result(trial, **metrics), title=name)
 
 

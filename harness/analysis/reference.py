@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import losses
 from harness import config
-from harness.spec import TUNABLE, Result, Trial
+from harness.analysis import tuning
+from harness.analysis.results import short_side
+from harness.spec import Result, Trial
 
 PAPER = "elezi2020"
 BN_INCEPTION = "52deb4733"  # how the sha256 of its ImageNet weights begins
@@ -90,14 +92,26 @@ def differences(result: Result) -> list[Difference]:
         mine = _trained_on(trial) if field == "weights" else getattr(trial, field)
         if mine not in expected:
             different.append(Difference(field, mine, expected, "paper"))
-    protocol = config.find_protocol(trial.protocol)
-    if protocol and trial.protocol in papers.get("protocol", ()):
+    side = short_side(trial.dataset, trial.fingerprint)
+    if side:
+        different.append(Difference("images", f"short side {side} px", ("as published",), "paper"))
+    if trial.protocol in papers.get("protocol", ()):
         different += [
-            Difference(name, getattr(trial, name), (value,), "protocol")
-            for name, value in protocol.shared(trial.dataset).items()
-            if name not in (*papers, *TUNABLE) and getattr(trial, name) != value
+            Difference(unlike.name, unlike.here, (unlike.there,), "protocol")
+            for unlike in tuning.unlike_protocol(trial)
+            if unlike.name not in papers
         ]
     return different
+
+
+def is_comparable(result: Result) -> bool:
+    """Whether the paper has a number for a run, made in the run's settings."""
+    return number(result, "R@1") is not None and not differences(result)
+
+
+def title_of(method: str) -> str:
+    """A method of the paper as others call it: the paper calls its own "Ours"."""
+    return method.replace("Ours", paper()["method"])
 
 
 def _table(result: Result) -> str:

@@ -1,5 +1,7 @@
 """The application that commands register with, and the options and helpers that several of them share."""
 
+import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,6 +99,12 @@ def check_folder(out: Path) -> None:
     file = not out.is_dir() and (out.exists() or out.suffix in FILE_SUFFIXES)
     if file:
         raise UserError(f"--out {out}: is a file; must be a folder, e.g. --out {out.with_suffix('')}")
+
+
+def option_of(results: Path) -> str:
+    """What has to be added to a command so that it reads this folder of results."""
+    usual = os.environ.get("HARNESS_RESULTS", str(RESULTS))
+    return "" if results.absolute() == Path(usual).absolute() else f" --results {shlex.quote(str(results))}"
 
 
 def storage_of(uri: str | None, store: Store) -> "Storage":

@@ -8,10 +8,12 @@ import typer
 from harness import commands, plan
 from harness.analysis import baselines, tuning
 from harness.analysis.results import configurations, on_test, score
-from harness.cli.app import exit_on_problems
+from harness.cli.app import exit_on_problems, option_of
 from harness.cli.output import say
-from harness.spec import BATCH, SETTINGS, Experiment, Failure, Result, Trial, percent
+from harness.cli.screen import on_terminal, show
+from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, percent
 from harness.tables import captions
+from harness.tables.grid import grid
 
 if TYPE_CHECKING:
     from harness.execution.account import Account
@@ -67,7 +69,8 @@ def values(trial: Trial, settings: Iterable[str]) -> str:
 def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str]) -> None:
     """Print the tables, then the failures and the unreadable records; either makes the exit code 1."""
     if account.grid:
-        say(grid_table(account.experiment, account.grid, outcome.results), end="")
+        cells = grid(account.experiment, account.grid, outcome.results)
+        show([cells] if cells else [])
     else:
         print_tables(account, outcome.results)
     print_failures(account, outcome.failures)
@@ -85,15 +88,14 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
 def print_tables(account: "Account", results: list[Result]) -> None:
     from harness.analysis.queries import Queries
     from harness.tables.build import build_all
-    from harness.tables.render.formats import render
+    from harness.tables.layout import Options
 
     stored, experiments, _ = account.store.everything()
     # captions state each loss's budget, and a run that was measured again may have another NMI
     others = [result for result in stored if result.recipe or not result.trial.on_test]
-    built = build_all(
-        [*results, *others], ("losses", "ensembles"), experiments=experiments, queries=Queries(account.store)
-    )
-    say("\n".join(render(built, "markdown").values()), end="")
+    options = Options(one_dataset=on_terminal())
+    built = build_all([*results, *others], ("losses", "ensembles"), options, experiments, Queries(account.store))
+    show(built, f"harness tables --format markdown{option_of(account.store.root)}")
     for line in below_baselines(on_test(results)):
         say(f"\n{line}")
     if results and not on_test(results):
@@ -109,40 +111,6 @@ def below_baselines(results: Sequence[Result]) -> Iterator[str]:
             mine = percent(score(runs, metric).score)
             names = " and ".join(f"{name} ({percent(mean)})" for name, mean in better.items())
             yield f"{runs[0].title} ends below {names}: {metric} {mine}."
-
-
-def grid_table(experiment: Experiment, cells: Sequence[Trial], results: Iterable[Result]) -> str:
-    """Markdown, a row per cell: its mean over seeds of what the protocol selects by, and its distance to the best."""
-    from tabulate import tabulate
-
-    metric = experiment.protocol.select
-    scored = {runs[0].trial.configuration: score(runs, metric) for runs in configurations(results)}
-    best = max((cell.score for cell in scored.values()), default=0.0)
-    rows = []
-    for configuration, trial in {trial.configuration: trial for trial in cells}.items():
-        cell = scored.get(configuration)
-        numbers = [0, "-", "-"]
-        if cell is not None:
-            numbers = [len(cell.runs), percent(cell.score), percent(cell.score - best)]
-        rows.append([trial.loss, *(varied_value(trial, key, experiment) for key in experiment.grid), *numbers])
-    headers = ["Loss", *experiment.grid, "seeds", metric, "to the best"]
-    lines = tabulate(rows, headers, "pipe", disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)])
-    first = cells[0]
-    classes = (
-        "Test classes: nothing is selected by this table" if first.on_test else f"Validation classes ({first.fold})"
-    )
-    title = f"### {experiment.dataset.name} · {experiment.protocol.name}"
-    return f"{title}\n\n{lines}\n\n{classes}. Percent, mean over seeds; the difference in percentage points.\n"
-
-
-def varied_value(trial: Trial, key: str, experiment: Experiment) -> str:
-    """The value that a cell has for a key of the grid; empty for a knob of another loss."""
-    if key in SETTINGS:
-        return commands.written(getattr(trial, key))
-    if plan.owner(key) != trial.loss:
-        return ""
-    added = next(loss.added for loss in experiment.losses if loss.name == trial.loss)
-    return commands.written({**added, **trial.knobs}[key.rpartition(".")[2]])
 
 
 def print_failures(account: "Account", failures: Sequence[Failure]) -> None:

@@ -17,10 +17,12 @@ from harness.cli.app import (
     app,
     check_folder,
     exit_on_problems,
+    option_of,
     require,
 )
 from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
 from harness.cli.output import say
+from harness.cli.screen import on_terminal, show
 from harness.files import write_whole, writing
 from harness.spec import UserError, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
@@ -46,11 +48,19 @@ def tables(
     ] = "losses",
     published: Annotated[
         Published,
-        typer.Option(help="Where the paper's numbers stand: beside ours with the difference, in rows, or nowhere."),
-    ] = "beside",
+        typer.Option(
+            help="Where the paper's numbers stand: beside ours where the settings are the paper's (comparable) or "
+            "everywhere (beside), with the difference; in rows; or nowhere."
+        ),
+    ] = "comparable",
     form: Annotated[
-        Format, typer.Option("--format", help="Print Markdown, LaTeX (booktabs), HTML, JSON, or a long CSV.")
-    ] = "markdown",
+        Format | None,
+        typer.Option(
+            "--format",
+            help="Print Markdown, LaTeX (booktabs), HTML, JSON, or a long CSV. Default: on a terminal, tables that "
+            "fit it, one dataset at a time; in files and pipes, Markdown.",
+        ),
+    ] = None,
     standalone: Annotated[
         bool, typer.Option("--standalone", help="With --format latex: make documents that compile by themselves.")
     ] = False,
@@ -104,16 +114,20 @@ def tables(
     if nmi_recipe != LLOYD.name and not any(recipe_of(result.conventions) == nmi_recipe for result in selected):
         raise UserError(f"no results by {nmi_recipe}; make some with: harness eval ID --nmi-recipe {nmi_recipe}")
     kinds = tuple(KINDS) if table == "all" else (table,)
-    queries = Queries(store)
-    options = Options(published, columns, nmi_recipe, sort=sort)
+    drawn = form is None and out is None and on_terminal()
+    queries, options = Queries(store), Options(published, columns, nmi_recipe, drawn, sort)
     built = build_all(selected, kinds, options, experiments, queries)
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
+    if drawn:
+        show(built, f"harness tables --table {table} --format markdown{option_of(results)}")
+        exit_on_problems(problems)
+        return
     if form == "csv":
         listed = queries.with_recalls(on_test(with_nmi_by(nmi_recipe, selected)), columns)
         texts = {"results.csv": csv(listed, columns, published=published != "none")}
     else:
-        texts = render(built, form, standalone=standalone)
+        texts = render(built, form or "markdown", standalone=standalone)
     if out is None:
         say("\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY), end="")
     else:
@@ -121,10 +135,10 @@ def tables(
     exit_on_problems(problems)
 
 
-def check(table: Which, form: Format, metrics: str, *, standalone: bool) -> None:
+def check(table: Which, form: Format | None, metrics: str, *, standalone: bool) -> None:
     """A UserError if options do not go together."""
     if standalone and form != "latex":
-        raise UserError(f"--standalone: allowed with --format latex, not with {form}")
+        raise UserError(f"--standalone: allowed with --format latex, not with {form or 'markdown'}")
     if metrics and table != "all" and not KINDS[table].metrics:
         chooses = " or ".join(name for name, kind in KINDS.items() if kind.metrics)
         raise UserError(f"--metrics: allowed with --table {chooses}, not with {table}")

@@ -7,7 +7,7 @@ from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
 from harness.spec import Result
 from harness.tables import captions
 from harness.tables.layout import PARAMETERS, Column, Options, Row, Stored, Table
-from harness.tables.legend import legend
+from harness.tables.legend import legend, short_legend
 from harness.tables.rows import published_rows, rows
 from harness.tables.significance import marked
 
@@ -17,19 +17,20 @@ METRICS = ("R@1", "NMI")
 def backbones(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
     """One table per protocol, one row per loss and network. Its metrics are fixed."""
     single = [result for result in on_test(results) if not result.is_ensemble and not result.trial.is_baseline]
-    return [
-        table(protocol, members, stored, options)
-        for protocol, members in group_by(single, lambda result: result.trial.protocol)
-    ]
+    tables = []
+    for protocol, members in group_by(single, lambda result: result.trial.protocol):
+        datasets = by_dataset(members)
+        parts = [[dataset] for dataset in datasets] if options.one_dataset else [datasets]
+        tables += [table(protocol, part, stored, options) for part in parts]
+    return tables
 
 
-def table(protocol: str, results: Sequence[Result], stored: Stored, options: Options) -> Table:
-    datasets = by_dataset(results)
+def table(protocol: str, datasets: Sequence[OnDataset], stored: Stored, options: Options) -> Table:
     columns = tuple(
         Column(dataset.title, name, dataset.dataset) for dataset in datasets for name in (PARAMETERS, *METRICS)
     )
     measured: list[Row] = []
-    for backbone in sorted({result.trial.backbone for result in results}):
+    for backbone in sorted({result.trial.backbone for dataset in datasets for result in dataset.results}):
         parts = [with_backbone(dataset, backbone) for dataset in datasets]
         of_backbone = rows([part for part in parts if part.results], columns, stored, options)
         measured += [replace(row, label=f"{row.label}, {backbone}") for row in of_backbone]
@@ -38,11 +39,16 @@ def table(protocol: str, results: Sequence[Result], stored: Stored, options: Opt
     if printed:
         measured = [replace(row, section="Measured here") for row in measured]
     every = (*printed, *measured)
+    changed = captions.unlike_protocol(datasets, own=("backbone",))
+    asked = captions.left_out_numbers(datasets, columns, options)
     sentences = [
+        *changed,
         *legend("backbones", datasets, columns, every),
+        *asked,
         *captions.nmi(datasets, columns, options.recipe),
     ]
-    return Table("backbones", protocol, "", columns, every, " ".join(sentences))
+    short = (*changed, *short_legend("backbones", datasets, columns, every), *asked)
+    return Table("backbones", protocol, "", columns, every, " ".join(sentences), short=short)
 
 
 def with_backbone(dataset: OnDataset, backbone: str) -> OnDataset:

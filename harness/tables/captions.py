@@ -10,7 +10,7 @@ from harness.analysis.budget import Budget, Budgets
 from harness.analysis.results import OnDataset, configurations, telling_settings, usual_settings
 from harness.spec import Result, Trial, Tuned
 from harness.spec.recipes import recipe_of
-from harness.tables.layout import Column
+from harness.tables.layout import Column, Options, Published
 
 
 def nmi(datasets: Sequence[OnDataset], columns: Sequence[Column], recipe: str) -> list[str]:
@@ -27,18 +27,34 @@ def other_recipes(runs: Iterable[Result], recipe: str) -> Counter[str]:
     return Counter(text for text in stated if recipe_of({"NMI": text}) != recipe)
 
 
-def unlike_protocol(datasets: Sequence[OnDataset]) -> list[str]:
-    """In which settings most losses differ from the protocol that the table names; of a single row: this row."""
+def unlike_protocol(datasets: Sequence[OnDataset], own: Sequence[str] = ()) -> list[str]:
+    """In which settings most losses differ from the protocol that the table names; of a single row: this row.
+    `own`: settings in which rows differ by design."""
     titles_by_difference: dict[str, list[str]] = {}
     for dataset in datasets:
         different = [
             f"{difference.name} = {written(difference.here)} (protocol: {written(difference.there)})"
             for difference in tuning.unlike_protocol(typical(dataset.results))
+            if difference.name not in own
         ]
         if different:
             titles_by_difference.setdefault("; ".join(different), []).append(dataset.title)
     name = datasets[0].results[0].trial.protocol
     return [f"Protocol {name}{on(titles, datasets)}, but {words}." for words, titles in titles_by_difference.items()]
+
+
+def left_out_numbers(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Options) -> list[str]:
+    """Says how to see the paper's numbers where they do not stand beside ours, because the settings differ."""
+    metrics = {column.name for column in columns}
+    left_out = options.published == "comparable" and any(
+        reference.number(result, metric) and not reference.is_comparable(result)
+        for dataset in datasets
+        for result in dataset.results
+        for metric in metrics
+    )
+    if not left_out:
+        return []
+    return [f"{reference.paper()['cite']}, has numbers for other settings: --published beside shows them."]
 
 
 def typical(results: Sequence[Result]) -> Trial:
@@ -92,7 +108,7 @@ def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
 
 
 def footnotes(
-    runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], *, beside: bool
+    runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], published: Published
 ) -> tuple[str, ...]:
     """What a reader has to know about a row, given its runs: an epoch chosen on test classes, settings that the other
     rows do not have, NMI by another recipe and, with the paper's numbers beside ours, what the paper did
@@ -105,7 +121,8 @@ def footnotes(
         notes.append(f"Trained for {trial.stop_after} of {trial.epochs} epochs, with the schedule of all.")
     skipped = result.provenance.get("bad_images_skipped")
     if skipped:
-        notes.append(f"{skipped} images could not be read and were left out.")
+        images = "1 image" if skipped == 1 else f"{skipped} images"
+        notes.append(f"{images} could not be read and {'was' if skipped == 1 else 'were'} left out.")
     if trial.dataset.endswith((".csv", ".toml")) and "data_sha256" not in result.provenance:
         notes.append("Recorded before fingerprints covered the split of a list: which classes trained is not known.")
     if "NMI" in metrics:
@@ -117,7 +134,12 @@ def footnotes(
     ]
     if different:
         notes.append(f"{'Measured' if trial.is_baseline else 'Trained'} differently: {'; '.join(different)}.")
-    return (*notes, *(papers_notes(result, metrics) if beside else ()))
+    return (*notes, *(papers_notes(result, metrics) if stands_beside(result, published) else ()))
+
+
+def stands_beside(result: Result, published: Published) -> bool:
+    """Whether the paper's number, if it has one, stands beside a result."""
+    return published == "beside" or (published == "comparable" and reference.is_comparable(result))
 
 
 def nmi_notes(runs: Sequence[Result], recipe: str) -> Iterator[str]:

@@ -12,7 +12,8 @@ from harness.spec import percent
 from harness.spec.recipes import LLOYD
 
 Kind = Literal["losses", "ensembles", "backbones", "search"]
-Published = Literal["beside", "rows", "none"]  # where the paper's numbers stand
+# Where the paper's numbers stand: beside ours in its settings, beside all of ours, in rows of their own, or nowhere.
+Published = Literal["comparable", "beside", "rows", "none"]
 Format = Literal["markdown", "latex", "html", "json", "csv"]  # csv: results, not tables; see render.data.csv
 
 Over = Literal["", "classes", "seeds", "classes and seeds"]
@@ -26,9 +27,10 @@ PUBLISHED = "Published"  # how the titles of the paper's sections begin
 class Options:
     """What a user may choose about tables."""
 
-    published: Published = "beside"
+    published: Published = "comparable"
     metrics: tuple[str, ...] = ()  # the columns; empty for Recall@K and NMI
     recipe: str = LLOYD.name  # of NMI; rows that have none by it are footnoted
+    one_dataset: bool = False  # a table per dataset, as a terminal wants it
     sort: str = ""  # the column that losses are sorted by; empty: by their names
 
 
@@ -49,6 +51,7 @@ class Cell:
     half: float | None = None  # half the width of its 95 % interval
     over: Over = ""  # what the interval is over
     values: tuple[float, ...] = ()  # one per seed
+    ids: tuple[str, ...] = ()  # of its runs
     best: bool = False  # the largest mean of its column, of those that are tested
     tied: bool = False  # the tests do not tell it apart from the best
     unpaired: bool = False  # it has enough seeds, but too few in common with the best, or other queries: not tested
@@ -91,13 +94,14 @@ class Row:
 class Table:
     """One protocol and one backbone, except `backbones`, which has all backbones."""
 
-    kind: Kind
+    kind: Kind | Literal["grid"]
     protocol: str
     backbone: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     caption: str
     dataset: str = ""  # of `search`, which has one table per dataset
+    short: tuple[str, ...] = ()  # what a terminal says instead of the caption
 
     @property
     def title(self) -> str:
@@ -129,10 +133,11 @@ class Table:
         return [("" if title == BASELINES else title, list(rows)) for title, rows in sections]
 
     def footnotes(self) -> tuple[list[str], list[str]]:
-        """A mark per row, empty for rows without notes; and the notes. Rows with the same notes share a mark."""
-        texts = list(dict.fromkeys(" ".join(row.notes) for row in self.rows if row.notes))
-        marks = {text: f"[{letters(place)}]" for place, text in enumerate(texts)}
-        return [marks.get(" ".join(row.notes), "") for row in self.rows], [f"{marks[text]} {text}" for text in texts]
+        """A mark per row, which names its notes: [a,c], empty without any; and the notes, each once."""
+        texts = dict.fromkeys(note for row in self.rows for note in row.notes)
+        names = {text: letters(place) for place, text in enumerate(texts)}
+        marks = [",".join(names[note] for note in dict.fromkeys(row.notes)) for row in self.rows]
+        return [f"[{mark}]" if mark else "" for mark in marks], [f"[{names[text]}] {text}" for text in texts]
 
 
 def letters(place: int) -> str:

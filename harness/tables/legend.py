@@ -10,6 +10,9 @@ from harness.spec import Result
 from harness.tables.layout import BASELINES, PUBLISHED, Cell, Column, Kind, Row
 from harness.tables.significance import UNTESTED
 
+MEAN_OVER_SUBSETS = "An n-ensemble's score is the mean over all subsets of n networks."
+TWO_SEEDS = "With two seeds both values are shown, without an interval."
+
 
 def legend(kind: Kind, datasets: Sequence[OnDataset], columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[str]:
     """`rows`: all rows of the table, published ones included."""
@@ -23,6 +26,39 @@ def legend(kind: Kind, datasets: Sequence[OnDataset], columns: Sequence[Column],
             "points. All published numbers except the Group Loss's are quoted there from other papers. The paper does "
             "not describe the k-means of its NMI."
         )
+
+
+def short_legend(
+    kind: Kind, datasets: Sequence[OnDataset], columns: Sequence[Column], rows: Sequence[Row]
+) -> Iterator[str]:
+    """The same for a terminal: a sentence on what is shown and one on the intervals."""
+    cells = [cell for row in rows for cell in row.cells]
+    shown = numbers([result for dataset in datasets for result in dataset.results])
+    if any(is_marked(cell) for cell in cells):
+        shown = f"{shown[:-1]}; bold: the best mean, underlined: not told apart from it."
+    if any(cell.published for cell in cells):
+        shown = f"{shown[:-1]}; in brackets: the number of {reference.paper()['cite']}, and ours minus it."
+    yield shown
+    if kind == "ensembles":
+        yield MEAN_OVER_SUBSETS
+    interval = short_interval(cells)
+    if interval:
+        yield interval
+
+
+def short_interval(cells: Sequence[Cell]) -> str:
+    """What ± is over, and why it is missing where there are two seeds."""
+    over = {cell.over for cell in cells}
+    if "classes and seeds" in over:
+        alone = ", of a single run over test classes alone" if "classes" in over else ""
+        words = f"± is the 95 % interval over test classes and seeds{alone}, of NMI over seeds."
+    elif "classes" in over:
+        words = "± is the 95 % interval over test classes alone: it leaves out the randomness of training."
+    else:
+        words = ""
+    if any(len(cell.values) == 2 for cell in cells):
+        words = f"{words[:-1]}; two seeds are too few: both values." if words else TWO_SEEDS
+    return words
 
 
 def numbers(results: Sequence[Result]) -> str:
@@ -65,14 +101,14 @@ def intervals(kind: Kind, columns: Sequence[Column], rows: Sequence[Row]) -> Ite
     over = {cell.over for cell in cells}
     ensembles = kind == "ensembles"
     if ensembles:
-        yield "An n-ensemble's score is the mean over all subsets of n networks."
+        yield MEAN_OVER_SUBSETS
     if "classes and seeds" in over:
         yield "± is the 95 % interval over test classes and seeds."
     if "classes" in over:
-        alone = "" if over == {"", "classes"} else "of a single run " if not ensembles else "of an ensemble "
-        yield f"± {alone}is over test classes alone: it leaves out the randomness of training."
+        alone = "of an ensemble " if ensembles else "of a single run " if "classes and seeds" in over else ""
+        yield f"± {alone}is the 95 % interval over test classes alone: it leaves out the randomness of training."
     if any(len(cell.values) == 2 for cell in cells):
-        yield "With two seeds both values are shown, without an interval."
+        yield TWO_SEEDS
     if any(column.name == UNTESTED for column in columns) and len(over - {""}) > 0:
         yield "NMI is no mean over queries: its ± is over seeds, from three on, and it is not tested."
 

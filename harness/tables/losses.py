@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.results import Comparison, by_dataset, comparisons, largest_ensembles, on_test
+from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, largest_ensembles, on_test
 from harness.spec import Result, UserError, metric_order, papers_metrics, recall_k, unknown
 from harness.tables import captions
 from harness.tables.layout import Column, Kind, Options, Stored, Table
-from harness.tables.legend import legend
+from harness.tables.legend import legend, short_legend
 from harness.tables.rows import published_rows, rows
 
 
@@ -18,7 +18,7 @@ def losses(results: Sequence[Result], stored: Stored, options: Options) -> list[
     for comparison in comparisons(results):
         singles = [result for result in on_test(comparison.results) if not result.is_ensemble]
         if singles:
-            tables.append(table("losses", comparison, singles, stored, options))
+            tables += build("losses", comparison, singles, stored, options)
     return tables
 
 
@@ -32,7 +32,7 @@ def ensembles(results: Sequence[Result], stored: Stored, options: Options) -> li
         members = {result.trial.configuration for result in joined}
         singles = [result for result in tested if not result.is_ensemble and result.trial.configuration in members]
         if joined:
-            tables.append(table("ensembles", comparison, [*singles, *joined], stored, options))
+            tables += build("ensembles", comparison, [*singles, *joined], stored, options)
     return tables
 
 
@@ -46,9 +46,17 @@ def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
             raise unknown("metric", name, sorted(known, key=metric_order))
 
 
-def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored: Stored, options: Options) -> Table:
-    """A table of `results`. The budgets in its caption count everything that is stored."""
+def build(
+    kind: Kind, comparison: Comparison, results: Sequence[Result], stored: Stored, options: Options
+) -> list[Table]:
+    """One table of all datasets, as in the paper, or one per dataset."""
     datasets = by_dataset(results)
+    parts = [[dataset] for dataset in datasets] if options.one_dataset else [datasets]
+    return [table(kind, comparison, part, stored, options) for part in parts]
+
+
+def table(kind: Kind, comparison: Comparison, datasets: Sequence[OnDataset], stored: Stored, options: Options) -> Table:
+    """The budgets in its caption count everything that is stored."""
     columns = tuple(
         Column(dataset.title, name, dataset.dataset)
         for dataset in datasets
@@ -59,11 +67,14 @@ def table(kind: Kind, comparison: Comparison, results: Sequence[Result], stored:
     if printed:
         measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
     every = (*printed, *measured)
+    changed, asked = captions.unlike_protocol(datasets), captions.left_out_numbers(datasets, columns, options)
     sentences = [
-        *captions.unlike_protocol(datasets),
+        *changed,
         *legend(kind, datasets, columns, every),
+        *asked,
         *captions.nmi(datasets, columns, options.recipe),
         *captions.epochs(datasets, stored.budgets),
         *captions.budgets(datasets, stored.budgets),
     ]
-    return Table(kind, comparison.protocol, comparison.backbone, columns, every, " ".join(sentences))
+    short = (*changed, *short_legend(kind, datasets, columns, every), *asked)
+    return Table(kind, comparison.protocol, comparison.backbone, columns, every, " ".join(sentences), short=short)

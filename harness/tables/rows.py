@@ -28,7 +28,6 @@ class Place(NamedTuple):
 def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Stored, options: Options) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
     for each."""
-    beside = options.published == "beside"
     runs: dict[Place, dict[str, list[Result]]] = {}
     notes: dict[Place, dict[str, tuple[str, ...]]] = {}
     for dataset in datasets:
@@ -46,7 +45,7 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Store
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
             notes.setdefault(place, {})[title] = (
-                *captions.footnotes(same, usual, options.recipe, metrics, beside=beside),
+                *captions.footnotes(same, usual, options.recipe, metrics, options.published),
                 *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
                 *captions.training_notes(same, dataset.results),
@@ -55,7 +54,7 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Store
     joined = []
     for place in sorted(runs):
         cells = tuple(
-            cell(runs[place].get(column.group, []), column, stored.queries, beside=beside) for column in columns
+            cell(runs[place].get(column.group, []), column, stored.queries, options.published) for column in columns
         )
         section = "" if place.trained else BASELINES
         joined.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
@@ -120,7 +119,7 @@ def published_rows(kind: str, columns: Sequence[Column]) -> list[Row]:
                 if number and number.note
             )
             source = f"{PUBLISHED} ({reference.paper()['cite']}), {section}"
-            rows.append(Row(method, cells, source, next(iter(numbers.values())).cite, notes))
+            rows.append(Row(reference.title_of(method), cells, source, next(iter(numbers.values())).cite, notes))
     return rows
 
 

@@ -45,6 +45,7 @@ def table(comparison: Comparison, dataset: OnDataset, stored: Budgets) -> Table:
         tuple(row for _, row in rows),
         " ".join(caption(dataset, metric, list(budgets.values()))),
         dataset=dataset.name,
+        short=(*captions.unlike_protocol([dataset]), *short_caption(metric)),
     )
 
 
@@ -58,6 +59,11 @@ def caption(dataset: OnDataset, metric: str, budgets: Sequence[Budget]) -> Itera
     yield "Expected best: mean ± standard deviation of the best of n trials, over all subsets of n trials."
     if any(spent.early_stopped for spent in budgets):
         yield "Trials that ASHA stopped early are not counted, so the expected best is optimistic."
+
+
+def short_caption(metric: str) -> Iterator[str]:
+    yield f"Random search on validation classes, selected by {metric}; hours and images include the final runs."
+    yield "Expected best: mean ± standard deviation of the best of n trials."
 
 
 def row_notes(spent: Budget, metric: str) -> tuple[str, ...]:

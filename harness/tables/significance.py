@@ -9,12 +9,13 @@ from harness.analysis import reference
 from harness.analysis.queries import Queries
 from harness.analysis.statistics import ENOUGH_SEEDS, SIGNIFICANT, Sums, difference, estimate, half_width, pairs
 from harness.spec import Result, percent
-from harness.tables.layout import BASELINES, PARAMETERS, Cell, Column, Over, Row
+from harness.tables.captions import stands_beside
+from harness.tables.layout import BASELINES, PARAMETERS, Cell, Column, Over, Published, Row
 
 UNTESTED = "NMI"  # no mean over queries
 
 
-def cell(runs: Sequence[Result], column: Column, queries: Queries | None, *, beside: bool) -> Cell:
+def cell(runs: Sequence[Result], column: Column, queries: Queries | None, published: Published) -> Cell:
     """The seeds of one configuration on one dataset.
 
     One seed: an interval over classes. Two: both values. From three on: the mean, and an interval over classes and
@@ -26,9 +27,10 @@ def cell(runs: Sequence[Result], column: Column, queries: Queries | None, *, bes
     if not runs:
         return Cell()
     values = tuple(run.metrics[column.name] for run in runs)
-    published = reference.number(runs[0], column.name) if beside else None
+    papers = reference.number(runs[0], column.name) if stands_beside(runs[0], published) else None
     text = ", ".join(map(percent, values)) if len(values) == 2 else percent(fmean(values))
-    plain = Cell(text, fmean(values), values=values, published=published.text if published else "")
+    ids = tuple(run.id for run in runs)
+    plain = Cell(text, fmean(values), values=values, ids=ids, published=papers.text if papers else "")
     if column.name == UNTESTED:
         half = half_width(values)
         return plain if half is None else replace(plain, half=half, over="seeds")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness import config, plan
-from harness.cli.run_summary import grid_table
 from harness.spec import Experiment
+from harness.tables.grid import grid
+from harness.tables.render.markdown import markdown
 from harness.training import trial as train
 from tests.conftest import Harness
 from tests.factories import a_result
@@ -22,20 +23,34 @@ def records(tmp_path: Path) -> list[dict]:
 
 def test_the_table_has_means_over_seeds_and_points_to_the_best() -> None:
     losses = (config.loss("group"), config.loss("triplet"))
-    grid = {"group.anchors": (0, 2), "lr": (0.001,)}
-    experiment = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, seeds=2, grid=grid)
+    varied = {"group.anchors": (0, 2), "lr": (0.001,)}
+    experiment = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, seeds=2, grid=varied)
     cells = plan.grid(experiment)
     scores = [0.50, 0.60, 0.70, 0.71, 0.70499]  # group with 0 and with 2 anchors, triplet, whose second seed failed
     results = [a_result(cell, **{"R@1": score}) for cell, score in zip(cells, scores, strict=False)]
-    assert grid_table(experiment, cells, results) == (
-        "### emoji · quick\n\n"
-        "| Loss    |   group.anchors |    lr |   seeds |   R@1 |   to the best |\n"
-        "|:--------|----------------:|------:|--------:|------:|--------------:|\n"
-        "| group   |               0 | 0.001 |       2 |  55.0 |         -15.5 |\n"
-        "| group   |               2 | 0.001 |       2 |  70.5 |           0.0 |\n"
-        "| triplet |                 | 0.001 |       1 |  70.5 |           0.0 |\n\n"
+    table = grid(experiment, cells, results)
+    assert table is not None
+    assert markdown(table) == (
+        "### Emoji · grid · quick · tf_efficientnet_lite0\n\n"
+        "| Loss       |   group.anchors |    lr |   seeds |   R@1 |   to the best |\n"
+        "|:-----------|----------------:|------:|--------:|------:|--------------:|\n"
+        "| Group Loss |               0 | 0.001 |       2 |  55.0 |         -15.5 |\n"
+        "| Group Loss |               2 | 0.001 |       2 |  70.5 |           0.0 |\n"
+        "| Triplet    |                 | 0.001 |       1 |  70.5 |           0.0 |\n\n"
         "Validation classes (val0). Percent, mean over seeds; the difference in percentage points.\n"
     )
+
+
+def test_a_grid_says_what_was_set_otherwise_than_the_protocol() -> None:
+    settings = {"epochs": 1}
+    varied = {"samples_per_class": (2, 4)}
+    losses = (config.loss("triplet"),)
+    experiment = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, settings=settings, grid=varied)
+    cells = plan.grid(experiment)
+    table = grid(experiment, cells, [a_result(cell) for cell in cells])
+    assert table is not None
+    assert table.caption.startswith("Protocol quick, but epochs = 1 (protocol: 4). Validation")
+    assert grid(experiment, cells, []) is None  # all failed
 
 
 def test_a_grid_runs_its_cells_and_nothing_else_and_only_once(small: Path, harness: Harness, tmp_path: Path) -> None:
@@ -52,8 +67,8 @@ def test_a_grid_runs_its_cells_and_nothing_else_and_only_once(small: Path, harne
         (one["trial"]["loss"], one["trial"]["knobs"].get("anchors"), one["trial"]["samples_per_class"]) for one in found
     }
     assert cells == {("group", a, s) for a in (0, 1) for s in (2, 3)} | {("triplet", None, s) for s in (2, 3)}
-    assert said.out.count("| group ") == 4
-    assert said.out.count("| triplet ") == 2
+    assert said.out.count("| Group Loss ") == 4
+    assert said.out.count("| Triplet ") == 2
 
     again = harness(*WORDS, *GRID)
     assert (again.code, again.out, again.err) == (0, said.out, "")
@@ -89,7 +104,7 @@ def test_a_cell_that_failed_has_no_number_and_the_exit_code_says_so(
     said = harness(*WORDS, "--losses", "triplet", "--grid", "samples_per_class=2,3")
     assert said.code == 1
     assert "1 failed" in said.err
-    rows = [[word.strip() for word in line.split("|")[1:-1]] for line in said.out.splitlines() if "triplet" in line]
-    assert rows[0] == ["triplet", "2", "0", "-", "-"]
-    assert rows[1][:3] == ["triplet", "3", "1"]
+    rows = [[word.strip() for word in line.split("|")[1:-1]] for line in said.out.splitlines() if "Triplet" in line]
+    assert rows[0] == ["Triplet", "2", "0", "-", "-"]
+    assert rows[1][:3] == ["Triplet", "3", "1"]
     assert rows[1][4] == "0.0"

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from harness.cli import run_summary, screen, tables
 from tests.conftest import Harness
 
 QUICK = ("run", "--losses", "group,triplet", "--dataset", "blobs")
@@ -22,6 +25,27 @@ def test_tables_in_every_format_and_to_files(small: Path, harness: Harness, tmp_
     assert (tmp_path / "out" / "references.bib").exists()
     alone = harness("tables", "--format", "latex", "--standalone").out
     assert alone.startswith(r"\documentclass")
+
+
+def test_a_terminal_gets_drawn_tables_and_a_pipe_markdown(
+    small: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = harness(*QUICK)
+    assert piped.out.startswith("### blobs")
+    monkeypatch.setenv("COLUMNS", "80")
+    for module in (screen, tables, run_summary):
+        monkeypatch.setattr(module, "on_terminal", lambda: True)
+    for words in (QUICK, ("tables",), ("tables", "--table", "search"), (*QUICK, "--grid", "samples_per_class=2,3")):
+        drawn = harness(*words).out
+        assert drawn.startswith("blobs · ")
+        assert "───" in drawn
+        assert max(map(len, drawn.splitlines())) <= 80
+        assert "###" not in drawn
+    assert harness("tables", "--format", "markdown").out.startswith("### blobs")
+    text = " ".join(harness("tables", "--table", "search", "--results", "results").out.split())
+    assert text.endswith("Budgets and all details: harness tables --table search --format markdown")
+    text = " ".join(harness("tables", "--results", "results/../results").out.split())
+    assert text.endswith("harness tables --table losses --format markdown --results results/../results")
 
 
 def test_all_tables_are_those_that_have_something_to_show(small: Path, harness: Harness) -> None:

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
-from harness.tables.build import build
+from harness.tables.build import KINDS, build
 from harness.tables.layout import Options
+from harness.tables.render.data import csv
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
 from tests.factories import cub, loss_row
 from tests.tables.reading import cell
+
+BESIDE = Options("beside")
 
 
 def test_the_published_number_stands_beside_with_the_difference() -> None:
@@ -26,8 +29,44 @@ def test_the_published_number_stands_beside_with_the_difference() -> None:
     assert [row.notes for row in table.rows] == [("The published R@1: two passages of the text give 64.3.",), ()]
 
 
+def test_published_numbers_of_other_settings_are_left_out_and_can_be_asked_for() -> None:
+    ask = "Elezi et al., ECCV 2020, has numbers for other settings: --published beside shows them."
+    small = cub("triplet", 0.4, crop=128)
+    (table,) = build([cub("group", 0.64), small])
+    assert [cell(table, row).published for row in range(2)] == ["65.5", ""]
+    assert ask in table.caption
+    assert ask in table.short
+    assert not any("Not the paper's setting" in note for row in table.rows for note in row.notes)
+    (asked,) = build([cub("group", 0.64), small], options=BESIDE)
+    assert [cell(asked, row).published for row in range(2)] == ["65.5", "42.5"]
+    for options in (BESIDE, Options("none"), Options("rows"), Options(metrics=("MAP@R",))):
+        metrics = {"R@1": 0.4, "MAP@R": 0.2}
+        assert ask not in build([replace(small, metrics=metrics)], options=options)[0].caption
+    assert ask not in build([cub("group", 0.64)])[0].caption
+    assert ask not in build([cub("arcface", 0.6, crop=128)])[0].caption  # the paper has no such number
+
+
+def test_a_resized_copy_is_not_what_the_paper_used() -> None:
+    (table,) = build([cub("triplet", 0.4, fingerprint="3a0a7d5606cf")], options=BESIDE)
+    assert table.rows[0].notes == ("Not the paper's setting: images = short side 160 px (paper: as published).",)
+    assert not cell(build([cub("triplet", 0.4, fingerprint="3a0a7d5606cf")])[0], 0).published
+
+
+def test_the_papers_own_method_goes_by_its_name() -> None:
+    pair = [cub("group", 0.7, seed=seed) for seed in range(2)]
+    joined = replace(pair[0], ensemble=2, members=tuple(one.id for one in pair))
+    for kind in KINDS:
+        for table in build([*pair, joined], kind, Options("rows")):
+            assert not any("Ours" in row.label for row in table.rows)
+    assert "Group Loss" in [row.label for row in build(pair, options=Options("rows"))[0].rows]
+    assert "Group Loss 2-ensemble" in [
+        row.label for row in build([*pair, joined], "ensembles", Options("rows"))[0].rows
+    ]
+    assert "Ours" not in csv(pair)
+
+
 def test_a_row_without_the_papers_setting_says_in_what_it_differs() -> None:
-    (table,) = build([cub("group", 0.6, backbone="resnet50", crop=128, weights="none", dim=64)])
+    (table,) = build([cub("group", 0.6, backbone="resnet50", crop=128, weights="none", dim=64)], options=BESIDE)
     note, _ = table.rows[0].notes
     assert note.startswith("Not the paper's setting: ")
     assert "backbone = resnet50 (paper: bn_inception)" in note
@@ -35,11 +74,11 @@ def test_a_row_without_the_papers_setting_says_in_what_it_differs() -> None:
     assert "weights = none (paper: ImageNet)" in note
     assert "dim = 64 (paper: none or 512)" in note
     assert "resize" not in note
-    assert build([cub("arcface", 0.6, crop=128)])[0].rows[0].notes == ()  # the paper has no such number
+    assert build([cub("arcface", 0.6, crop=128)], options=BESIDE)[0].rows[0].notes == ()  # the paper has no such number
 
 
 def test_what_the_user_set_differently_from_the_papers_protocol_is_noted() -> None:
-    (table,) = build([cub("triplet", 0.3, epochs=1, optimizer="rmsprop")])
+    (table,) = build([cub("triplet", 0.3, epochs=1, optimizer="rmsprop")], options=BESIDE)
     (note,) = table.rows[0].notes
     assert "epochs = 1 (protocol: 60)" in note
     assert "optimizer = rmsprop (protocol: adam)" in note
@@ -59,7 +98,7 @@ def test_what_the_user_set_differently_from_the_papers_protocol_is_noted() -> No
     ],
 )
 def test_a_number_is_compared_with_the_setting_it_was_made_in(loss: str, changes: dict[str, Any], noted: str) -> None:
-    (table,) = build([cub(loss, 0.5, **changes)])
+    (table,) = build([cub(loss, 0.5, **changes)], options=BESIDE)
     assert cell(table, 0).published
     notes = [note for note in table.rows[0].notes if note.startswith("Not")]
     assert notes == ([f"Not the paper's setting: {noted}."] if noted else [])
@@ -68,7 +107,7 @@ def test_a_number_is_compared_with_the_setting_it_was_made_in(loss: str, changes
 def test_a_misprint_is_noted_beside_our_number_too() -> None:
     pair = [cub("group", 0.7, seed=seed, dataset="cars") for seed in range(2)]
     joined = replace(pair[0], ensemble=2, members=tuple(one.id for one in pair))
-    (table,) = build([*pair, joined], "ensembles")
+    (table,) = build([*pair, joined], "ensembles", BESIDE)
     assert cell(table, 1, "NMI").published == "91.1"
     assert any("swapped" in note for note in table.rows[1].notes)
     assert "An n-ensemble's score is the mean over all subsets of n networks." in table.caption

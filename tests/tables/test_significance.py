@@ -84,7 +84,7 @@ def test_one_seed_has_an_interval_over_classes_and_no_mark(store: Store) -> None
     hits = [store.per_query(answered("group", level=0.7)).values("R@1")[10 * c : 10 * c + 10].mean() for c in range(20)]
     half = 2.093024 * stdev(hits) / math.sqrt(20)  # t with 19 degrees of freedom, 97.5 %
     assert cell(table, 0).half == pytest.approx(half, rel=1e-5)
-    assert "1 seed. ± is over test classes alone: it leaves out the randomness of training." in table.caption
+    assert "1 seed. ± is the 95 % interval over test classes alone: it leaves out the randomness of training." in table.caption
     assert "No difference is tested: that takes two losses with 3 seeds each." in table.caption
 
 
@@ -137,7 +137,7 @@ def test_an_ensemble_has_an_interval_over_classes_and_no_mark(store: Store) -> N
     single, ensemble = (cell(table, row) for row in range(2))
     assert (single.over, ensemble.over) == ("classes and seeds", "classes")
     assert not ensemble.best
-    assert "± of an ensemble is over test classes alone" in table.caption
+    assert "± of an ensemble is the 95 % interval over test classes alone" in table.caption
 
 
 @pytest.mark.parametrize("damage", ["older", "cut short", "missing"])

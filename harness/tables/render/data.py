@@ -32,6 +32,7 @@ def as_json(tables: Sequence[Table]) -> str:
                             "interval_over": cell.over or None,
                             "seeds": len(cell.values),
                             "values": cell.values,
+                            "ids": cell.ids,
                             "best": cell.best,
                             "not_significantly_different": cell.tied,
                             "published": float(cell.published) / 100 if cell.published else None,
@@ -57,7 +58,7 @@ def csv(results: Iterable[Result], metrics: Sequence[str] = (), *, published: bo
     rows = [
         {
             "source": reference.paper()["cite"],
-            "title": number.method,
+            "title": reference.title_of(number.method),
             "dataset": number.dataset,
             "loss": number.loss,
             "metric": number.metric,
