@@ -22,8 +22,7 @@ def command(result: Result, protocol: Protocol, folder: str = ".") -> str:
     if result.provenance.get("bad_images_skipped"):
         words.append("--skip-bad-images")
     if trial.weights_kind != usual["weights"] and not trial.is_pixels:
-        file = result.provenance.get("weights_file") or "FILE"
-        words += ["--weights", file if trial.weights_kind == "file" else trial.weights_kind]
+        words += weights_options(result)
     if result.curve and result.has_curves:
         words.append("--curves")
     threads = result.provenance.get("threads") or 1
@@ -46,7 +45,14 @@ def more_like(result: Result, *options: str) -> str:
     protocol = config.find_protocol(trial.protocol)
     if protocol is None or protocol.shared(trial.dataset)["backbone"] != trial.backbone:
         words += ["--set", f"backbone={trial.backbone}"]
+    if protocol and trial.weights_kind != protocol.shared(trial.dataset)["weights"] and not trial.is_pixels:
+        words += weights_options(result)
     return shlex.join([*words, *options])
+
+
+def weights_options(result: Result) -> list[str]:
+    kind = result.trial.weights_kind
+    return ["--weights", result.provenance.get("weights_file") or "FILE" if kind == "file" else kind]
 
 
 def loss_option(trial: Trial, folder: str = ".") -> str:

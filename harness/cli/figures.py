@@ -21,6 +21,7 @@ from harness.cli.app import (
     app,
     check_folder,
     exit_on_problems,
+    option_of,
     require,
     storage_of,
 )
@@ -49,7 +50,7 @@ def figures(
         Path | None, typer.Option(metavar="DIR", help="Folder to write to. Default: figures/ in --results.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="NAMES", help="File formats: png, pdf, or both with a comma.")
+        str, typer.Option("--format", metavar="NAMES", help="File formats: png, pdf, svg, or several with commas.")
     ] = "png,pdf",
     losses: LossesFilter = "",
     where: WhereFilter = None,
@@ -84,7 +85,7 @@ def figures(
     store = Store(results.absolute())
     stored, experiments, problems = store.everything()
     chosen = selection(losses, where, since, name, dataset, protocol, backbone)
-    parts = groups(chosen.shown(stored, experiments), experiments)
+    parts = groups(chosen.shown(stored, experiments), experiments, option_of(results))
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
@@ -115,7 +116,7 @@ def check(names: Sequence[str], form: str) -> list[str]:
             raise unknown("figure", name, FIGURES)
     formats = [word.strip() for word in form.split(",") if word.strip()]
     if not formats or not set(formats) <= set(FORMATS):
-        raise UserError(f"--format {form}: must be {' or '.join(FORMATS)}, or both with a comma")
+        raise UserError(f"--format {form}: must be {', '.join(FORMATS)}, or several with commas")
     return formats
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness import commands
+from harness.analysis import tuning
 from harness.analysis.budget import Budgets, selected_by
 from harness.analysis.experiments import Purposes
 from harness.analysis.results import (
@@ -32,6 +33,8 @@ class Group:
     results: tuple[Result, ...]
     losses: tuple[str, ...]  # of all groups: a loss looks the same in every figure
     experiments: tuple[ExperimentRecord, ...] = ()
+    title: str = ""  # of the dataset, as people call it
+    folder: str = ""  # what a command needs to store more with these results: " --results DIR"
 
     @property
     def slug(self) -> str:
@@ -48,9 +51,24 @@ class Group:
     def ensembles(self) -> list[Result]:
         return largest_ensembles(self.results)
 
-    def missing(self, needs: str, options: Sequence[str] = ()) -> UserError:
-        """What this group lacks, and the command that makes it."""
-        command = commands.more_like(self.results[0], *options)
+    def missing(
+        self, needs: str, options: Sequence[str] = (), *, several: bool = False, epochs: bool = False
+    ) -> UserError:
+        """What this group lacks, and the command that makes it: with the losses and settings of most of its runs.
+        `several`: one loss is not enough; `epochs`: nor is one epoch."""
+        trained = [result for result in self.results if not result.trial.is_baseline]
+        alike = trained_alike(trained) or trained or list(self.results)
+        losses = sorted({commands.loss_option(result.trial) for result in alike if not result.trial.is_baseline})
+        enough = len(losses) > 1 or not several
+        changed = {
+            difference.name: difference.here
+            for difference in tuning.unlike_protocol(alike[0].trial)
+            if difference.name not in ("backbone", "weights") and not (epochs and difference.name == "epochs")
+        }
+        words = ["--losses", ",".join(losses)] if losses and enough else []
+        for name, value in changed.items():
+            words += ["--set", f"{name}={commands.written(value)}"]
+        command = commands.more_like(alike[0], *words, *options) + self.folder
         return UserError(
             f"no {needs} for {self.dataset}, {self.protocol}, {self.backbone}; create them with: {command}"
         )
@@ -83,7 +101,9 @@ class Search:
     runs: list[Result]
 
 
-def groups(results: Iterable[Result], experiments: Iterable[ExperimentRecord] = (), **keep: str | None) -> list[Group]:
+def groups(
+    results: Iterable[Result], experiments: Iterable[ExperimentRecord] = (), folder: str = "", **keep: str | None
+) -> list[Group]:
     """The results by copy of a dataset, protocol and backbone. Raw pixels have no backbone and no figure; runs that
     were measured again stand in tables only."""
     results = select(results, **keep)
@@ -95,7 +115,7 @@ def groups(results: Iterable[Result], experiments: Iterable[ExperimentRecord] = 
     losses = tuple(sorted({result.trial.loss for result in results} - {BASELINE}))
     experiments = tuple(experiments)
     return [
-        Group(copy.name, protocol, backbone, copy.results, losses, experiments)
+        Group(copy.name, protocol, backbone, copy.results, losses, experiments, copy.title, folder)
         for (_, protocol, backbone), members in sorted(parts.items())
         for copy in by_dataset(members)
     ]

@@ -29,7 +29,7 @@ def pairwise(group: Group, sources: Sources) -> Iterator[Drawing]:
     compared = [line for line, _ in tested]
     left_out = len(series) - len(tested)
     without = f"{left_out} losses without values per query or with fewer than {ENOUGH_SEEDS} seeds left out"
-    figure = heat_map(pairs([sums for _, sums in tested]), titles)
+    figure = heat_map(pairs([sums for _, sums in tested]), titles, group.title)
     runs = [run for line in compared for run in line.runs]
     remarks = [f"row minus column, percentage points of {METRIC}", SIGNIFICANCE, without if left_out else "", remark]
     style.note(figure, group.note(runs, *remarks))
@@ -47,7 +47,7 @@ def comparable(series: Sequence[Line], sources: Sources) -> list[tuple[Line, Sum
     return [(line, sums) for line, sums in found if sums.queries == usual[0][0]]
 
 
-def heat_map(tested: Pairs, titles: Sequence[str]) -> Figure:
+def heat_map(tested: Pairs, titles: Sequence[str], title: str) -> Figure:
     count = len(titles)
     width = style.COLUMN if count <= NARROW else style.PAGE
     figure = style.sheet(0.9 + 0.24 * count, width)
@@ -61,6 +61,7 @@ def heat_map(tested: Pairs, titles: Sequence[str]) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_xticks(range(count), titles, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(count), titles)
+    style.title(figure, axes, title)
     for (row, column), value in np.ndenumerate(table):
         if np.isnan(value):
             continue

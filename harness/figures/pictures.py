@@ -9,7 +9,7 @@ from harness import config
 from harness.data import folds, loading, transforms
 from harness.evaluation import ensembles
 from harness.figures.groups import Group, Line, lines
-from harness.figures.registry import Sources, missing
+from harness.figures.registry import FIGURES, Sources, missing
 from harness.spec import Dataset, Result, UserError, finish, unknown
 
 
@@ -36,6 +36,8 @@ class EmbeddedImages:
 def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
     """The losses whose embeddings are stored, or the one that --loss names; and a remark on runs that are not shown."""
     runs = [run for run in group.final() if run.artifacts.get("embeddings")]
+    if not runs and group.final():  # stored runs do not run again by themselves
+        raise group.missing(FIGURES[name].needs, ("--rerun",))
     if not runs:
         raise missing(name, group)
     series, remark = lines(runs)

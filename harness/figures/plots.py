@@ -1,7 +1,9 @@
-"""The figures that are lines and points: curves, overfitting, search, cost, ensemble."""
+"""The figures that are lines and points: training, curves, overfitting, search, cost, ensemble."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.baselines import untrained
 from harness.analysis.results import score
-from harness.analysis.statistics import ENOUGH_SEEDS, estimate, expected_best
+from harness.analysis.statistics import estimate, expected_best
 from harness.figures import labels, style
 from harness.figures.groups import Group, Line, lines, search_of
 from harness.figures.registry import Drawing, Sources, missing
@@ -19,30 +21,53 @@ from harness.spec import Result
 HEIGHT = 2.1  # inches, before legend and note
 DIAGNOSTIC = "diagnostic: nothing was selected on these curves"
 LEAKED = "the epoch was chosen on these test classes"
+PANELS, PANEL = 2, 1.1  # axes side by side, and inches of the height of each
+LONG = 30  # letters of a name that does not stand beside its point
+
+
+def training(group: Group, sources: Sources) -> Iterator[Drawing]:
+    """The training loss over epochs. Losses have scales of their own, so each has its own axes."""
+    series, remark = with_curve("training", group, "loss")
+    rows = -(-len(series) // PANELS)
+    figure = style.sheet(0.2 + PANEL * rows)
+    for place, line in enumerate(series):
+        axes = figure.add_subplot(rows, PANELS, place + 1)
+        draw_curve(axes, group, line, "loss", "-", scale=1.0)
+        axes.set_title("\n".join(style.wrapped(line.title, style.COLUMN / PANELS - 0.5)), fontsize=style.SMALL)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+        if place >= len(series) - PANELS:
+            axes.set_xlabel("Epoch")
+    figure.suptitle("\n".join(style.wrapped(group.title, style.COLUMN - 0.3, style.TITLE)), weight="bold")
+    finish(figure, group, series, "training loss, each on its own scale", band(series), remark)
+    yield Drawing(figure)
 
 
 def curves(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes over epochs (the paper's Fig. 6)."""
     series, remark = with_curve("curves", group, "R@1")
-    figure, axes = plot("Epoch", "Recall@1 (%)")
+    figure, axes = plot(group, "Epoch", "Recall@1 (%)")
     for line in series:
         draw_curve(axes, group, line, "R@1", "-")
-    style.legend(figure, keys(group, series))
-    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
+    before = [line.entry for line in baseline(axes, group, series)]
+    style.legend(figure, [*keys(group, series), *before])
+    within_percent(axes)
+    finish(figure, group, series, band(series), selected_on(series), remark)
     yield Drawing(figure)
 
 
 def overfitting(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on training classes against that on test classes, over epochs (the paper's Figs. 7 and 8)."""
     series, remark = with_curve("overfitting", group, "R@1", "train R@1")
-    figure, axes = plot("Epoch", "Recall@1 (%)")
+    figure, axes = plot(group, "Epoch", "Recall@1 (%)")
     for line in series:
         draw_curve(axes, group, line, "train R@1", "--")
         draw_curve(axes, group, line, "R@1", "-")
     sides = [(Line2D([], [], color=style.GREY, linestyle="--"), "training classes")]
     sides += [(Line2D([], [], color=style.GREY), "test classes")]
     style.legend(figure, [*keys(group, series), *sides])
-    finish(figure, group, series, "band: min to max over seeds", selected_on(series), remark)
+    within_percent(axes)
+    finish(figure, group, series, band(series), selected_on(series), remark)
     yield Drawing(figure)
 
 
@@ -53,13 +78,14 @@ def search(group: Group, sources: Sources) -> Iterator[Drawing]:
     if not scores:
         raise missing("search", group)
     runs = [run for run in trials.runs if run.trial.loss in scores]
-    figure, axes = plot("Trials of random search", f"Expected best {trials.metric} (%)", whole=True)
+    figure, axes = plot(group, "Trials of random search", f"Expected best {trials.metric} (%)", whole=True)
     for loss, values in scores.items():
         n, mean, deviation = zip(*expected_best([100 * value for value in values]), strict=True)
         look = style.look(loss, group.losses)
         axes.plot(n, mean, color=look.colour, marker=look.marker, markevery=max(1, len(n) // 10), clip_on=False)
         low, high = ([m + sign * d for m, d in zip(mean, deviation, strict=True)] for sign in (-1, 1))
         axes.fill_between(n, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    within_percent(axes)
     titles = {run.trial.loss: run.title for run in runs}
     style.legend(figure, [(style.key(style.look(loss, group.losses)), style.words(titles[loss])) for loss in scores])
     style.note(figure, group.note(runs, "validation classes", "band: one standard deviation of the best"))
@@ -71,41 +97,33 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     if not group.final():
         raise missing("cost", group)
     series, remark = lines(group.final())
-    figure, axes = plot("Training (minutes)", "Recall@1 (%)")
+    figure, axes = plot(group, "Training (minutes)", "Recall@1 (%)")
     preparing = pretraining([run for line in series for run in line.runs])
     points = []
     for line in series:
         look = style.look(line.loss, group.losses)
-        seconds = [training(run) + preparing[run.trial.seed] for run in line.runs]
+        seconds = [trained(run) + preparing[run.trial.seed] for run in line.runs]
         x, y = sum(seconds) / len(seconds) / 60, 100 * score(line.runs, "R@1").score
-        half = half_interval(line, sources)
+        half = 100 * (half_width_of(line.runs, sources) or 0.0)
         axes.errorbar(
             x, y, half or None, color=look.colour, marker=look.marker, markersize=5, capsize=2, elinewidth=0.8
         )
-        points.append(labels.Named(x, y, style.words(line.title), look.colour, half))
-    level = None
-    before = untrained(group.results, series[0].runs[0].trial)
-    if before:
-        level = (100 * score(before, "R@1").score, style.words(before[0].title))
-        axes.axhline(level[0], color=style.GREY, linestyle=":", linewidth=0.9)
-    figure.set_figheight(HEIGHT + 0.06 * max(0, len(points) - 6))  # names need room
-    interval = "bars: 95 % interval over test classes and seeds" if any(point.half for point in points) else ""
+        points.append(labels.Named(x, y, style.words(line.title, len(line.title) + 1), look.colour, half))
+    before = baseline(axes, group, series)
+    level = (before[0].level, before[0].name) if before else None
+    figure.set_figheight(figure.get_figheight() + 0.06 * max(0, len(points) - 6))  # names need room
+    long = any(len(point.name) > LONG for point in points)
+    if long:  # no room beside the points
+        style.legend(figure, [*keys(group, series), *(line.entry for line in before)])
+    interval = intervals([line.runs for line, point in zip(series, points, strict=True) if point.half])
     axes.margins(y=0.15)
+    within_percent(axes)
     middle, span = ends([point.x for point in points])
     axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)
     finish(figure, group, series, interval, devices(series), remark)
-    labels.name_points(figure, axes, points, level)
+    if not long:
+        labels.name_points(figure, axes, points, level)
     yield Drawing(figure)
-
-
-def half_interval(line: Line, sources: Sources) -> float:
-    """Half the interval that tables have, in percentage points; 0 without the values of queries or enough seeds."""
-    if len(line.runs) < ENOUGH_SEEDS:
-        return 0.0
-    try:
-        return 100 * estimate(sources.per_query.sums(line.runs, "R@1")).half
-    except ValueError:
-        return 0.0
 
 
 def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
@@ -116,40 +134,50 @@ def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
     if not single:
         raise missing("ensemble", group)
     series, remark = lines(single)
-    figure, axes = plot("Networks in the ensemble", "Recall@1 (%)", whole=True)
-    for line in series:
-        sizes = {1: score(line.runs, "R@1").score}
+    figure, axes = plot(group, "Networks in the ensemble", "Recall@1 (%)", whole=True)
+    drawn: list[Sequence[Result]] = []  # what has a bar
+    for place, line in enumerate(series):
         ids = {run.id for run in line.runs}
-        sizes |= {result.ensemble: result.metrics["R@1"] for result in joined if ids.issuperset(result.members)}
+        sizes: dict[int, tuple[Result, ...]] = {1: line.runs}
+        sizes |= {result.ensemble: (result,) for result in joined if ids.issuperset(result.members)}
         look = style.look(line.loss, group.losses)
         x = sorted(sizes)
-        axes.plot(x, [100 * sizes[size] for size in x], color=look.colour, marker=look.marker, clip_on=False)
+        y = [100 * score(sizes[size], "R@1").score for size in x]
+        halves = [100 * (half_width_of(sizes[size], sources) or 0.0) for size in x]
+        beside = [size + 0.04 * (place - (len(series) - 1) / 2) for size in x]  # bars would hide each other
+        axes.errorbar(beside, y, halves if any(halves) else None, color=look.colour, marker=look.marker, capsize=2)
+        drawn += [sizes[size] for size, half in zip(x, halves, strict=True) if half]
     style.legend(figure, keys(group, series))
-    finish(figure, group, series, "mean over all subsets of that size", remark)
+    within_percent(axes)
+    finish(figure, group, series, "mean over all subsets of that size", intervals(drawn), remark)
     yield Drawing(figure)
 
 
 def with_curve(name: str, group: Group, *metrics: str) -> tuple[list[Line], str]:
-    """The final runs with curves of these metrics, for the figure of this name."""
-    runs = [run for run in group.final() if any(set(metrics) <= set(row) for row in run.curve)]
+    """The final runs with curves of these metrics, for the figure of this name; one epoch makes no curve."""
+    runs = []
+    for run in group.final():
+        measured = {row["epoch"] for row in run.curve if row["epoch"] and set(metrics) <= set(row)}
+        if len(measured) > 1:
+            runs.append(run)
     if not runs:
         raise missing(name, group)
     return lines(runs)
 
 
-def spread(runs: Sequence[Result], metric: str) -> list[tuple[float, float, float, float]]:
-    """Epoch, and the lowest, mean and highest percentage over the runs that were measured after it."""
-    percent: dict[float, list[float]] = defaultdict(list)
+def spread(runs: Sequence[Result], metric: str, scale: float = 100.0) -> list[tuple[float, float, float, float]]:
+    """Epoch, and the lowest, mean and highest value over the runs that were measured after it."""
+    by_epoch: dict[float, list[float]] = defaultdict(list)
     for run in runs:
         for row in run.curve:
-            if metric in row:
-                percent[row["epoch"]].append(100 * row[metric])
-    return [(epoch, min(scores), sum(scores) / len(scores), max(scores)) for epoch, scores in sorted(percent.items())]
+            if metric in row and row["epoch"]:  # 0: a warm-up
+                by_epoch[row["epoch"]].append(scale * row[metric])
+    return [(epoch, min(scores), sum(scores) / len(scores), max(scores)) for epoch, scores in sorted(by_epoch.items())]
 
 
-def draw_curve(axes: Axes, group: Group, line: Line, metric: str, stroke: str) -> None:
+def draw_curve(axes: Axes, group: Group, line: Line, metric: str, stroke: str, scale: float = 100.0) -> None:
     look = style.look(line.loss, group.losses)
-    epochs, low, mean, high = zip(*spread(line.runs, metric), strict=True)
+    epochs, low, mean, high = zip(*spread(line.runs, metric, scale), strict=True)
     every = max(1, len(epochs) // 10)
     axes.plot(epochs, mean, stroke, color=look.colour, marker=look.marker, markevery=every, clip_on=False)
     axes.fill_between(epochs, low, high, color=look.colour, alpha=0.15, linewidth=0)
@@ -161,7 +189,63 @@ def selected_on(series: Sequence[Line]) -> str:
     return LEAKED if leaked else DIAGNOSTIC
 
 
-def training(run: Result) -> float:
+def band(series: Sequence[Line]) -> str:
+    return "band: min to max over seeds" if any(len(line.runs) > 1 for line in series) else ""
+
+
+class Level(NamedTuple):
+    """A horizontal line."""
+
+    level: float
+    name: str
+    drawn: Line2D
+
+    @property
+    def entry(self) -> tuple[Line2D, str]:
+        """In a legend."""
+        return self.drawn, self.name
+
+
+def baseline(axes: Axes, group: Group, series: Sequence[Line]) -> list[Level]:
+    """Draws the untrained network, if it was measured."""
+    before = untrained(group.results, series[0].runs[0].trial)
+    if not before:
+        return []
+    level = 100 * score(before, "R@1").score
+    line = axes.axhline(level, color=style.GREY, linestyle=":", linewidth=0.9)
+    return [Level(level, style.words(before[0].title), line)]
+
+
+def half_width_of(runs: Sequence[Result], sources: Sources) -> float | None:
+    """Half the interval that tables give Recall@1: over test classes and, from three seeds on, over seeds. None with
+    two seeds, or without the values of each query."""
+    if len(runs) == 2:
+        return None
+    try:
+        half = estimate(sources.per_query.sums(runs, "R@1")).half
+    except ValueError:
+        return None
+    return half if math.isfinite(half) else None
+
+
+def intervals(drawn: Sequence[Sequence[Result]]) -> str:
+    """What the bars of these runs are."""
+    alone = {len(runs) == 1 for runs in drawn}
+    if not drawn:
+        return ""
+    if alone == {True}:
+        return "bars: 95 % interval over test classes alone"
+    also = ", of a single run or an ensemble over test classes alone" if True in alone else ""
+    return f"bars: 95 % interval over test classes and seeds{also}"
+
+
+def within_percent(axes: Axes) -> None:
+    """No axis reaches below 0 or above 100 %."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0.0, low), min(100.0, high))
+
+
+def trained(run: Result) -> float:
     """Seconds of training after pre-training, the warm-up included; without evaluation and waiting."""
     return run.seconds.get("warmup", 0.0) + run.seconds.get("train", 0.0)
 
@@ -191,10 +275,11 @@ def ends(values: Sequence[float]) -> tuple[float, float]:
     return middle, max(max(values) - min(values), middle / 4, 0.01)
 
 
-def plot(x: str, y: str, *, whole: bool = False) -> tuple[Figure, Axes]:
+def plot(group: Group, x: str, y: str, *, whole: bool = False) -> tuple[Figure, Axes]:
     figure = style.sheet(HEIGHT)
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     axes.xaxis.set_major_locator(MaxNLocator(integer=whole or x == "Epoch", nbins=6))
+    style.title(figure, axes, group.title)
     return figure, axes
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from harness.analysis.queries import Queries
     from harness.storage import Storage
 
-Format = Literal["png", "pdf"]
+Format = Literal["png", "pdf", "svg"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+USUAL: tuple[Format, ...] = ("png", "pdf")
 
 
 @dataclass(frozen=True)
@@ -25,37 +26,40 @@ class Figure:
     shows: str  # its caption
     needs: str  # the results it is drawn from
     options: tuple[str, ...] = ()  # of the `harness run` that makes those
+    several: bool = False  # it compares losses: one alone is not enough
+    epochs: bool = False  # one epoch is not enough
 
 
 FIGURES: Mapping[str, Figure] = {
     "retrieval": Figure(
         "retrieval",
-        shows="Queries of the test classes and their nearest neighbours: right ones framed green, wrong ones red.",
+        shows="Queries of the test classes and the nearest images: right ones framed green, wrong ones orange.",
         needs="final runs with embeddings",
     ),
     "grid": Figure(
         "grid",
-        shows="Recall@1 on validation classes over a grid of settings, in percentage points below its best cell.",
-        needs="grid runs over anchors and samples per class",
-        options=(
-            "--losses",
-            "group",
-            "--grid",
-            "group.anchors=0,1,2,3,4",
-            "--grid",
-            "samples_per_class=5,6,7,8,9,10",
-        ),
+        shows="The score over a grid of settings or knobs, in percentage points below its best cell.",
+        needs="grid runs",
+        options=("--grid", "samples_per_class=2,4", "--grid", "lr=0.0001,0.001"),
+    ),
+    "training": Figure(
+        "plots",
+        shows="The training loss of every epoch, each loss on a scale of its own.",
+        needs="final runs of two epochs or more",
+        epochs=True,
     ),
     "curves": Figure(
         "plots",
         shows="Recall@1 on test classes after every epoch.",
-        needs="final runs with curves",
+        needs="final runs with curves of two epochs or more",
+        epochs=True,
         options=("--curves", "--seeds", "3"),
     ),
     "overfitting": Figure(
         "plots",
         shows="Recall@1 on training and on test classes after every epoch: the gap is overfitting.",
-        needs="final runs with curves",
+        needs="final runs with curves of two epochs or more",
+        epochs=True,
         options=("--curves", "--seeds", "3"),
     ),
     "tsne": Figure(
@@ -73,6 +77,7 @@ FIGURES: Mapping[str, Figure] = {
         "pairwise",
         shows="Differences in Recall@1 on test classes between all pairs of losses, and which are significant.",
         needs="final runs of two losses with 3 seeds",
+        several=True,
         options=("--seeds", "3"),
     ),
     "cost": Figure(
@@ -120,10 +125,11 @@ class Drawn:
 
 def missing(name: str, group: Group) -> UserError:
     """What a figure lacks, and the command that makes it."""
-    return group.missing(FIGURES[name].needs, FIGURES[name].options)
+    figure = FIGURES[name]
+    return group.missing(figure.needs, figure.options, several=figure.several, epochs=figure.epochs)
 
 
-def draw(name: str, group: Group, sources: Sources, folder: Path, formats: Sequence[str] = FORMATS) -> Iterator[Drawn]:
+def draw(name: str, group: Group, sources: Sources, folder: Path, formats: Sequence[str] = USUAL) -> Iterator[Drawn]:
     """The drawings of one figure of one group, each when its files are written. A UserError says what is missing."""
     from harness.figures import style
 

@@ -1,4 +1,4 @@
-"""Queries and their nearest test images, right ones framed green, wrong ones red (the paper's Fig. 3)."""
+"""Queries and their nearest test images, right ones framed green, wrong ones orange (the paper's Fig. 3)."""
 
 import math
 import random
@@ -20,9 +20,10 @@ from harness.spec import UserError
 NEIGHBOURS = 4
 QUERIES = 6
 BLOCK = 2**22  # distances at once
-FRAMES = "green: the query's class, red and dashed: another"
+FRAMES = "green: the query's class, orange and dashed: another"
 ALLOWED = "must be random:SEED, worst, or indices like 3,17,256"
 
+EDGE = 0.04  # inches: around the heading
 LEFT, GAP, BREAK, TOP = 0.36, 0.06, 0.12, 0.34  # inches: for indices, between images, beside the queries, for headings
 
 
@@ -42,11 +43,13 @@ def retrieval(group: Group, sources: Sources) -> Iterator[Drawing]:
         images = load(line.runs[0], sources)
         rows = [neighbours(images, query) for query in pick(images, sources.queries)]
         note = group.note([images.run], described(sources.queries), FRAMES, remark)
-        yield Drawing(picture(images, rows, note), line.loss)
+        part = f"{line.loss}-worst" if sources.queries == "worst" else line.loss
+        yield Drawing(picture(images, rows, f"{group.title}: {line.title}", note), part)
 
 
 def described(queries: str) -> str:
-    return "queries with the most wrong images before a right one" if queries == "worst" else f"queries {queries}"
+    kind = "with the most wrong images before a right one" if queries == "worst" else queries
+    return f"queries {kind}, their index among the test images at the left"
 
 
 def pick(images: EmbeddedImages, text: str) -> list[int]:
@@ -104,27 +107,28 @@ def worst(images: EmbeddedImages, count: int) -> list[int]:
     return [query for _, _, query in sorted(ranked)[:count]]
 
 
-def picture(images: EmbeddedImages, rows: list[Neighbours], text: str) -> Figure:
+def picture(images: EmbeddedImages, rows: list[Neighbours], title: str, text: str) -> Figure:
     columns = 1 + max(len(row.nearest) for row in rows)
     side = (style.COLUMN - LEFT - BREAK - GAP * columns) / columns
-    height = TOP + len(rows) * (side + GAP)
+    lines = style.wrapped(title, style.COLUMN - 3 * EDGE, style.TITLE)
+    heading, top = "\n".join(lines), TOP + (len(lines) - 1) * 1.2 * style.TITLE / 72
+    height = top + len(rows) * (side + GAP)
     figure = style.sheet(height, arranged=False)
     style.note(figure, text)
     width, total = style.COLUMN, figure.get_figheight()
 
     def spot(row: int, column: int) -> tuple[float, float]:
         """The lower left corner of an image, in inches."""
-        return LEFT + column * (side + GAP) + BREAK * (column > 0), total - TOP - row * (side + GAP) - side
+        return LEFT + column * (side + GAP) + BREAK * (column > 0), total - top - row * (side + GAP) - side
 
     def write(x: float, y: float, words: str, **how: Any) -> None:
         figure.text(x / width, y / total, words, fontsize=style.SMALL, **how)
 
-    title = style.words(images.run.title, 40)
-    figure.text(LEFT / width, (total - 0.04) / total, title, fontsize=8, weight="bold", va="top")
+    figure.text(EDGE / width, (total - 0.04) / total, heading, fontsize=style.TITLE, weight="bold", va="top")
     for column in range(columns):
         left, bottom = spot(0, column)
-        heading = "query" if column == 0 else str(column)
-        write(left + side / 2, bottom + side + 0.03, heading, ha="center", va="bottom")
+        name = "query" if column == 0 else str(column)
+        write(left + side / 2, bottom + side + 0.03, name, ha="center", va="bottom")
     for number, row in enumerate(rows):
         left, bottom = spot(number, 0)
         write(left - 0.05, bottom + side / 2, str(row.query), ha="right", va="center", color=style.GREY)
@@ -137,7 +141,7 @@ def picture(images: EmbeddedImages, rows: list[Neighbours], text: str) -> Figure
 
 
 def frame(axes: Axes, right: bool | None) -> None:
-    """Green if right, red and dashed if wrong: seen in grey too. The query has a thin black one."""
+    """Green if right, orange and dashed if wrong: seen in grey too. The query has a thin black one."""
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     colour = {None: "black", True: style.RIGHT, False: style.WRONG}[right]

@@ -1,13 +1,15 @@
 """How every figure looks: its width, letters, colours, the note in its corner, and the files it is saved to."""
 
 import io
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -19,6 +21,7 @@ COLUMN = 3.4  # inches: the width of a column of a paper
 PAGE = 6.8  # of both
 GREY = "0.4"
 SMALL = 7  # points: nothing is smaller
+TITLE = 8
 LINE = 1.2 * SMALL / 72  # inches: the height of a line of small letters
 
 # Okabe and Ito's, which the colour-blind can tell apart, without its yellow, which is invisible on white
@@ -48,9 +51,14 @@ RC: dict[str, Any] = {
     "image.interpolation": "nearest",
     "text.parse_math": False,  # a title is whatever its author wrote: a $ in it is a dollar
     "pdf.fonttype": 42,  # letters that can be searched, and that every publisher takes
+    "svg.hashsalt": "harness",  # the same names inside every time
     "savefig.dpi": 300,
 }
-METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}  # same data, same file
+METADATA: dict[str, dict[str, Any]] = {  # same data, same file
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+}
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,16 @@ def look(loss: str, losses: Sequence[str]) -> Look:
 
 
 def words(title: str, width: int = 30) -> str:
-    """A title in one line, printable and not too long."""
+    """A title, printable and in lines that are not too long."""
     text = " ".join("".join(c if c.isprintable() else " " for c in title).split())
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return "\n".join(textwrap.wrap(text, width)) or text
+
+
+def title(figure: Figure, axes: Axes, text: str) -> None:
+    """A title above the axes, which names the dataset; the figure grows to make room."""
+    lines = wrapped(text, figure.get_figwidth() - 0.3, TITLE)
+    figure.set_figheight(figure.get_figheight() + len(lines) * LINE * TITLE / SMALL)
+    axes.set_title("\n".join(lines), loc="left", fontsize=TITLE, weight="bold")
 
 
 def sheet(height: float, width: float = COLUMN, *, arranged: bool = True) -> Figure:
@@ -88,22 +103,33 @@ def note(figure: Figure, text: str) -> None:
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=SMALL, color=GREY, linespacing=1.1)
 
 
-def wrapped(text: str, width: float) -> list[str]:
-    """Lines of small letters, at most `width` inches long."""
+def wrapped(text: str, width: float, size: float = SMALL) -> list[str]:
+    """Lines of letters of this size, at most `width` inches long."""
     lines = [""]
-    for word in words(text, len(text)).split():
+    for word in pieces(words(text, max(1, len(text))).split(), width * SMALL / size):
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and inches(longer) > width:
+        if lines[-1] and inches(longer) * size / SMALL > width:
             lines.append(word)
         else:
             lines[-1] = longer
     return lines
 
 
+def pieces(words: Iterable[str], width: float) -> Iterator[str]:
+    """The words, those that are longer than a line in parts."""
+    for word in words:
+        while inches(word) > width and len(word) > 1:
+            fits = max(1, int(len(word) * width / inches(word)) - 1)
+            yield word[:fits]
+            word = word[fits:]
+        yield word
+
+
 def inches(text: str) -> float:
-    """The length of small letters in a line. A title may be empty, or of letters that are not seen."""
-    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), ismath=False)
-    return float(width) / 72
+    """The length of small letters, of the longest line. A title may be empty, or of letters that are not seen."""
+    font = FontProperties(size=SMALL)
+    lines = text.split("\n")
+    return max(float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0]) for line in lines) / 72
 
 
 def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
@@ -112,7 +138,9 @@ def legend(figure: Figure, entries: Iterable[tuple[Artist, str]]) -> None:
     # a label that begins with _ would be left out
     labels = tuple(f" {label}" if label.startswith("_") else label for label in labels)
     columns = 2 if max(map(inches, labels)) < figure.get_figwidth() / 2 - 0.4 else 1
-    figure.set_figheight(figure.get_figheight() + -(-len(labels) // columns) * LINE)
+    rows = -(-len(labels) // columns)
+    heights = [max(label.count("\n") + 1 for label in labels[row::rows]) for row in range(rows)]
+    figure.set_figheight(figure.get_figheight() + sum(heights) * LINE)
     figure.legend(
         handles,
         labels,

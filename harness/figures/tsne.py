@@ -72,7 +72,7 @@ def tsne(group: Group, sources: Sources) -> Iterator[Drawing]:
     images = Map(project(embedded.embeddings[rows].double().numpy()), labels, pictures)
     how = f"t-SNE of {len(rows)} of {len(embedded.labels)} test images, {len(set(labels.tolist()))} classes"
     note = group.note([embedded.run], how, "dashed: of another class than its cluster", remark)
-    yield Drawing(draw(style.words(embedded.run.title, 40), images, note), line.loss)
+    yield Drawing(draw(f"{group.title}: {line.title}", images, note), line.loss)
 
 
 def sample(labels: np.ndarray, most: int) -> np.ndarray:
@@ -132,7 +132,8 @@ def draw(title: str, images: Map, note: str) -> Figure:
     paper = Paper(axes, bottom, top, spots)
     for colour, cluster in zip(CLUSTER_COLOURS, clusters(images.places, images.labels), strict=False):
         enlarge(paper, images, cluster, colour)
-    axes.text(style.PAGE / 2, top - 0.05, title, ha="center", va="top", weight="bold")
+    words = "\n".join(style.wrapped(title, style.PAGE - 0.2, style.TITLE))
+    axes.text(style.PAGE / 2, top - 0.05, words, ha="center", va="top", weight="bold", fontsize=style.TITLE)
     return figure
 
 

@@ -31,17 +31,17 @@ def test_a_terminal_gets_drawn_tables_and_a_pipe_markdown(
     small: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piped = harness(*QUICK)
-    assert piped.out.startswith("### blobs")
+    assert piped.out.startswith("### Blobs")
     monkeypatch.setenv("COLUMNS", "80")
     for module in (screen, tables, run_summary):
         monkeypatch.setattr(module, "on_terminal", lambda: True)
     for words in (QUICK, ("tables",), ("tables", "--table", "search"), (*QUICK, "--grid", "samples_per_class=2,3")):
         drawn = harness(*words).out
-        assert drawn.startswith("blobs · ")
+        assert drawn.startswith("Blobs · ")
         assert "───" in drawn
         assert max(map(len, drawn.splitlines())) <= 80
         assert "###" not in drawn
-    assert harness("tables", "--format", "markdown").out.startswith("### blobs")
+    assert harness("tables", "--format", "markdown").out.startswith("### Blobs")
     text = " ".join(harness("tables", "--table", "search", "--results", "results").out.split())
     assert text.endswith("Budgets and all details: harness tables --table search --format markdown")
     text = " ".join(harness("tables", "--results", "results/../results").out.split())

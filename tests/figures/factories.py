@@ -9,10 +9,10 @@ from harness import plan
 from harness.analysis.queries import Queries
 from harness.figures.groups import Group, groups
 from harness.figures.registry import Sources
-from harness.spec import Result
+from harness.spec import ExperimentRecord, Result
 from harness.storage import Storage
 from harness.store import Store
-from tests.factories import a_result, a_trial
+from tests.factories import a_result, a_trial, an_experiment
 
 
 def final(loss: str, score: float = 0.5, curve: Iterable[float] = (), title: str = "", **changes: Any) -> Result:
@@ -42,8 +42,13 @@ def untrained(score: float, **changes: Any) -> Result:
     return final("none", score, title="Untrained network", **{**plan.IDLE, **changes})
 
 
-def one_group(results: list[Result]) -> Group:
-    (found,) = groups(results)
+def a_grid(runs: Iterable[Result], **changes: Any) -> ExperimentRecord:
+    """The record of the experiment whose cells these are."""
+    return an_experiment(grid=tuple(sorted(run.id for run in runs)), **changes)
+
+
+def one_group(results: list[Result], experiments: Iterable[ExperimentRecord] = ()) -> Group:
+    (found,) = groups(results, experiments)
     return found
 
 

@@ -22,19 +22,22 @@ def test_the_command_draws_what_it_can_and_says_what_is_missing(small: Path, har
     assert all(file.stat().st_size > 1000 for file in folder.iterdir())
     skipped = said.err.splitlines()
     assert [line.split(":")[0] for line in skipped] == [
-        f"skipped {name}" for name in ("grid", "curves", "overfitting", "search", "pairwise")
+        f"skipped {name}" for name in ("grid", "training", "curves", "overfitting", "search", "pairwise")
     ]
-    assert skipped[1].endswith("harness run --dataset blobs --protocol tiny --curves --seeds 3")
+    assert skipped[2].endswith("harness run --dataset blobs --protocol tiny --losses triplet --curves --seeds 3")
 
     out = tmp_path / "elsewhere"
     said = harness("figures", "retrieval", "--queries", "worst", "--out", str(out), "--format", "pdf")
-    assert said.out.splitlines() == [str(out / "retrieval-triplet-blobs-tiny-test_efficientnet.pdf")]
+    assert said.out.splitlines() == [str(out / "retrieval-triplet-worst-blobs-tiny-test_efficientnet.pdf")]
     for arguments, complaint in (
         (["retrieval", "--queries", "48"], "--queries 48: must be 0 to 47"),
         (["tsne", "--loss", "grup"], "no loss with embeddings"),
-        (["curves"], "no final runs with curves for blobs, tiny, test_efficientnet; create them with: harness run"),
+        (
+            ["curves"],
+            "no final runs with curves of two epochs or more for blobs, tiny, test_efficientnet; create them with: harness run",
+        ),
         (["retreival"], "no figure named 'retreival'; did you mean 'retrieval'"),
-        (["cost", "--format", "gif"], "--format gif: must be png or pdf"),
+        (["cost", "--format", "gif"], "--format gif: must be png, pdf, svg, or several with commas"),
         (["cost", "--dataset", "emoji"], "no dataset with results named 'emoji'"),
         (["retrieval", "--storage", str(out)], "the embeddings of"),
     ):

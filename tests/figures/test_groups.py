@@ -110,5 +110,16 @@ def test_the_untrained_network_is_the_one_that_sees_what_the_losses_see() -> Non
 def test_the_command_names_a_backbone_that_is_not_the_protocols_and_data_of_ones_own() -> None:
     other = replace(final("group", backbone="resnet18", dataset="photos"), provenance={"data": "/my photos"})
     assert str(one_group([other]).missing("runs")).endswith(
-        "harness run --dataset '/my photos' --protocol quick --set backbone=resnet18"
+        "harness run --dataset '/my photos' --protocol quick --set backbone=resnet18 --losses group"
+    )
+    (group,) = groups([other], folder=" --results 'my results'")
+    assert str(group.missing("runs")).endswith(" --losses group --results 'my results'")
+
+
+def test_the_command_has_the_weights_and_settings_of_most_runs_and_ones_own_loss_by_its_file() -> None:
+    runs = [final(loss, weights="none", crop=32, resize=32) for loss in ("mine.MyLoss", "group")]
+    command = str(one_group([*runs, final("triplet", epochs=9)]).missing("runs")).partition("with: ")[2]
+    assert command == (
+        "harness run --dataset emoji --protocol quick --weights none --losses ./mine.py:MyLoss,group "
+        "--set resize=32 --set crop=32"
     )

@@ -84,7 +84,10 @@ def test_one_seed_has_an_interval_over_classes_and_no_mark(store: Store) -> None
     hits = [store.per_query(answered("group", level=0.7)).values("R@1")[10 * c : 10 * c + 10].mean() for c in range(20)]
     half = 2.093024 * stdev(hits) / math.sqrt(20)  # t with 19 degrees of freedom, 97.5 %
     assert cell(table, 0).half == pytest.approx(half, rel=1e-5)
-    assert "1 seed. ± is the 95 % interval over test classes alone: it leaves out the randomness of training." in table.caption
+    assert (
+        "1 seed. ± is the 95 % interval over test classes alone: it leaves out the randomness of training."
+        in table.caption
+    )
     assert "No difference is tested: that takes two losses with 3 seeds each." in table.caption
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.constrain import Constrain
 from rich.measure import Measurement
 from rich.table import Table as Grid
@@ -20,7 +20,7 @@ def terminal(table: Table, width: int, full: str = "") -> Group:
     """Title, rows, the short caption and the footnotes. `full`: the command that prints the full caption."""
     title = " · ".join([*(group for group, _ in table.column_groups), table.title])
     _, notes = table.footnotes()
-    parts = [text(title, "bold"), "", *blocks(table, width)]
+    parts: list[RenderableType] = [text(title, "bold"), "", *blocks(table, width)]
     paragraphs = [" ".join(table.short), *notes, f"Budgets and all details: {full}" if full else ""]
     for words in filter(None, paragraphs):
         parts += ["", Constrain(text(words), min(width, LONGEST))]
@@ -52,10 +52,10 @@ def grid(table: Table, places: Sequence[int], labels: int, *, stacked: bool) -> 
     drawn = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column(table.stub, overflow="fold", max_width=labels)
     for place in places:
-        justify = "left" if is_wordy(table, place) else "right"
+        justify: JustifyMethod = "left" if is_wordy(table, place) else "right"
         name = table.columns[place].name
         head = text(name.replace(" ", "\n") if stacked else name)
-        drawn.add_column(head, justify=justify, overflow="fold", vertical="bottom")
+        drawn.add_column(head, justify=justify, overflow="fold")
     for number, (title, rows) in enumerate(table.sections()):
         if number:
             drawn.add_section()
