@@ -34,7 +34,7 @@ def test_the_command_draws_what_it_can_and_says_what_is_missing(small: Path, har
         (["tsne", "--loss", "grup"], "no loss with embeddings"),
         (
             ["curves"],
-            "no final runs with curves of two epochs or more for blobs, tiny, test_efficientnet; create them with: harness run",
+            "no final runs with curves of two epochs or more for blobs, tiny, test_efficientnet; create them with",
         ),
         (["retreival"], "no figure named 'retreival'; did you mean 'retrieval'"),
         (["cost", "--format", "gif"], "--format gif: must be png, pdf, svg, or several with commas"),
