@@ -143,6 +143,12 @@ class Storage:
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self.path(name)))
 
+    def size(self, name: str) -> int:
+        """In bytes; 0 if it cannot be told."""
+        with contextlib.suppress(OSError):
+            return int(self.files.size(self.path(name)) or 0)
+        return 0
+
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed. On a storage that has turned read-only it stays: no error, because
         what is written there says so."""

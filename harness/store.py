@@ -132,10 +132,18 @@ class Store:
 
     def drop_ensembles(self, member: Result) -> None:
         """Remove the ensembles that were built from this result: the next run builds them again."""
-        for file in self.path(member.trial).parent.glob("*.json"):
+        for built in self.built_from(member):
+            self._discard(self.path(built.trial, id=built.id))
+
+    def built_from(self, member: Result) -> list[Result]:
+        """The ensembles of this result, and what was measured of it again."""
+        built = []
+        for file in sorted(self.path(member.trial).parent.glob("*.json")):
             with contextlib.suppress(ValueError):
-                if member.id in self.read(file).members:
-                    self._discard(file)
+                result = self.read(file)
+                if member.id in result.members:
+                    built.append(result)
+        return built
 
     def note(self, event: Failure | Stopped) -> Path:
         """Write the record of a failed or stopped trial. A later record replaces it, a result removes it."""

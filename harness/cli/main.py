@@ -25,6 +25,7 @@ COMMANDS = (
     "ls",
     "show",
     "rm",
+    "gc",
     "import_",
     "eval",
     "embed",

@@ -1,7 +1,10 @@
 """What drivers and workers leave that were killed, or stopped at the wrong moment: the next run removes it."""
 
+from collections.abc import Iterable
+
 from harness.execution import announcement, heartbeat
-from harness.storage import Storage, checkpoint
+from harness.spec import Result
+from harness.storage import DAMAGED, Storage, checkpoint
 from harness.store import Store
 
 KEPT = 30 * 24 * 3600  # seconds: a plan that nobody continues is forgotten
@@ -36,3 +39,14 @@ def sweep(storage: Storage, store: Store) -> None:
     for name in useless.intersection(storage.names("checkpoints")):
         storage.remove(name)
     store.remove_parts()
+
+
+def unused(storage: Storage, store: Store, results: Iterable[Result]) -> dict[str, int]:
+    """Embeddings, weights and checkpoints that no record refers to, and damaged files that were set aside: their names
+    and sizes. Checkpoints of trials that a run can continue stay: those that failed, and those of interrupted runs."""
+    used = {entry["path"] for result in results for entry in result.artifacts.values()}
+    ended = store.ended()
+    left = {id for plan in announcement.read(storage) for id in map(announcement.id_of, plan.unfinished(ended))}
+    used |= {checkpoint(id) for id in (*left, *(file.stem for file in store.failures()))}
+    names = [name for folder in ("embeddings", "weights", "checkpoints", DAMAGED) for name in storage.names(folder)]
+    return {name: storage.size(name) for name in names if name not in used}

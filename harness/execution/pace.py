@@ -28,19 +28,18 @@ class Running:
 
 
 class Pace:
-    """The durations of the trials that have ended. Baselines are quick, so they say nothing of the others."""
+    """The durations of the losses' trials that have ended. Baselines are quick, and say nothing of the others."""
 
     def __init__(self) -> None:
-        self.trained: list[float] = []
-        self.baselines: list[float] = []
+        self.durations: list[float] = []
         self.at_once = 1  # the most trials that ran at a time
 
     def began(self, running: int) -> None:
         self.at_once = max(self.at_once, running)
 
     def ended(self, running: Running) -> None:
-        durations = self.baselines if running.trial.is_baseline else self.trained
-        durations.append(running.elapsed(time.monotonic()))
+        if not running.trial.is_baseline:
+            self.durations.append(running.elapsed(time.monotonic()))
 
     def typical(self, running: Collection[Running], now: float) -> float:
         """Seconds of a trial: of those that have ended, else as the running ones foresee it; 0 if nothing is known."""
@@ -49,7 +48,7 @@ class Pace:
             for trial in running
             if trial.event.stage == "train" and trial.event.seconds_left > 0
         ]
-        durations = self.trained or foreseen or self.baselines
+        durations = self.durations or foreseen
         return sum(durations) / len(durations) if durations else 0.0
 
     def left(self, running: Collection[Running], waiting: int) -> float:

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -13,10 +14,13 @@ from ray._private import services
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+import harness
+from harness.execution.ray_worker import WORKING_DIRECTORY
 from harness.files import check_room, writing
 from harness.spec import UserError
 from harness.storage import Storage
 
+PRIVATE = "started by harness run"  # a resource that marks a Ray of our own
 RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
 ANSWER = 5  # seconds within which a Ray cluster must answer
 LOOK = 60  # seconds within which a node must have looked into the storage: it starts a process for that
@@ -54,6 +58,34 @@ def check_address(address: str) -> None:
         check_token(place, resolved, found=address == "auto")
     elif answer is not grpc.StatusCode.OK:
         raise UserError(f"no Ray cluster at {place}: something other than Ray answers there, or nothing in {ANSWER} s")
+
+
+def check_private(address: str, say: Callable[[str], None]) -> None:
+    """A UserError if `auto` has led to the Ray that another `harness run` started for itself: it ends with that run,
+    whose trials would be waited for. Who names its HOST:PORT is told so."""
+    private = any(node["Resources"].get(PRIVATE) for node in ray.nodes() if node["Alive"])
+    if private and address == "auto":
+        raise UserError(
+            "--address auto: the Ray on this machine is one that another harness run started for itself; leave "
+            "--address out to start another, or start a cluster: ray start --head"
+        )
+    say(f"joined the Ray cluster at {ray.get_runtime_context().gcs_address}")
+    if private:
+        say("another harness run started it for itself: it ends with that run, whose trials come first")
+
+
+@contextlib.contextmanager
+def own_folder_first() -> Iterator[None]:
+    """Connect to Ray from the folder of our packages: Ray puts the working directory first on the import path of
+    workers, and a user's own may have a folder losses/ or harness/. Workers return to it when they have imported
+    ours."""
+    working = os.getcwd()
+    os.environ[WORKING_DIRECTORY] = working
+    os.chdir(Path(harness.__file__).parent.parent)
+    try:
+        yield
+    finally:
+        os.chdir(working)
 
 
 def latest_cluster() -> str:

@@ -37,7 +37,15 @@ from ray.tune.schedulers import FIFOScheduler
 
 import harness
 import losses
-from harness.execution.ray_checks import check_address, check_ray_folder, probe, ray_folder
+from harness.execution.ray_checks import (
+    PRIVATE,
+    check_address,
+    check_private,
+    check_ray_folder,
+    own_folder_first,
+    probe,
+    ray_folder,
+)
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_worker import Events, TrialWorker, training_events
@@ -69,14 +77,16 @@ class Cluster:
         code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
         terminate = signal.getsignal(signal.SIGTERM)
         try:
-            context = ray.init(
-                address=self.address if joined else "local",
-                include_dashboard=None if joined else True,
-                runtime_env={"py_modules": code} if joined else None,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                configure_logging=True,
-            )
+            with own_folder_first():
+                context = ray.init(
+                    address=self.address if joined else "local",
+                    include_dashboard=None if joined else True,
+                    resources=None if joined else {PRIVATE: 1},
+                    runtime_env={"py_modules": code} if joined else None,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=True,
+                )
         except SystemExit:  # what Ray makes of SIGTERM while it starts
             if callable(terminate):
                 terminate(signal.SIGTERM, None)
@@ -93,7 +103,8 @@ class Cluster:
         try:
             if url := context.dashboard_url:
                 say(f"Ray dashboard: http://{url}  (it asks for a token: ray get-auth-token)")
-            if joined:
+            if self.address is not None:
+                check_private(self.address, say)
                 probe(storage)
             yield self
         finally:

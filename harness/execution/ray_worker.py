@@ -1,7 +1,9 @@
 """The worker: a process that Ray starts on a node, and that runs trials there."""
 
+import contextlib
 import math
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +17,7 @@ from harness.spec import Event, Failure, Job, Progress, Result, Trial
 from harness.storage import Storage
 
 Events = Callable[[Job], Iterator[Event]]
+WORKING_DIRECTORY = "HARNESS_WORKING_DIRECTORY"  # environment variable: where the user started the run
 
 
 def training_events(job: Job) -> Iterator[Event]:
@@ -62,19 +65,21 @@ class TrialWorker(tune.Trainable):
         return True
 
     def __repr__(self) -> str:
-        return f"TrialWorker({self.job.trial.name})" if hasattr(self, "job") else "TrialWorker"
+        return f"TrialWorker({platform.node()})"  # the dashboard asks once, so not for the trial
 
     def _begin(self, config: dict) -> None:
         self.job = self.known[config["trial"]]
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
         job = replace(self.job, device=device)
         self.storage = Storage(job.storage)
+        return_to_working_directory()
         self.events = type(self).events_of(job)
         self.begun = False
 
     def step(self) -> dict[str, Any]:
         """Train until the trial ends, an epoch ends, or a second has passed."""
         began = time.monotonic()
+        show_as(self.job.trial.name)
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
             heartbeat.write(self.storage, self.job, None, log_file())
@@ -101,6 +106,21 @@ class TrialWorker(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the training loop writes a checkpoint of its own after every epoch, under the trial's id."""
+
+
+def show_as(name: str) -> None:
+    """Name this process: the dashboard's page of a node lists its workers by the names of their processes, as ps does.
+    Ray names it after the method at each call."""
+    with contextlib.suppress(ImportError):  # no part of Ray's public interface
+        from ray._raylet import setproctitle
+
+        setproctitle(f"ray::{name}")
+
+
+def return_to_working_directory() -> None:
+    """Where the user started the run, if this node has it: a loss of the user's own may read files there."""
+    with contextlib.suppress(OSError):
+        os.chdir(os.environ.get(WORKING_DIRECTORY, "."))
 
 
 def log_file() -> str:

@@ -43,8 +43,8 @@ def test_a_killed_driver_costs_at_most_an_epoch_of_each_running_trial(tmp_path: 
     until(lambda: not workers_alive(tmp_path))  # its Ray follows it
     again = finish(command(tmp_path))
     assert again.returncode == 0, again.stderr
-    resumed = {line.split()[0] for line in again.stderr.splitlines() if "epoch 3/4" in line}
-    begun = {line.split()[0] for line in again.stderr.splitlines() if "epoch 1/4" in line}
+    resumed = {line.split()[1] for line in again.stderr.splitlines() if "epoch 3/4" in line}
+    begun = {line.split()[1] for line in again.stderr.splitlines() if "epoch 1/4" in line}
     assert resumed - begun, again.stderr
     assert bits(tmp_path) == bits(undisturbed)
     assert not leftovers(tmp_path)

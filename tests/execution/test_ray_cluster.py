@@ -1,5 +1,6 @@
 """Real Ray: results equal the serial executor's to the bit, and resources are shared."""
 
+import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,16 +88,39 @@ def test_no_cluster_at_the_address_is_one_line(tmp_path: Path) -> None:
         Cluster(address="127.0.0.1:1").connected(Storage(str(tmp_path)), print).__enter__()
 
 
-def test_ray_names_our_trials(cluster: RayCluster, tmp_path: Path) -> None:
-    """Its dashboard and its `ray list actors` show which trial a worker is at."""
-    jobs = jobs_of(experiment("triplet"), tmp_path / "ray")
+def test_a_worker_is_named_after_the_trial_that_it_is_at(cluster: RayCluster, tmp_path: Path) -> None:
+    """By its process, which the dashboard lists; the name of an actor is taken once, so it names none."""
+    jobs = jobs_of(experiment("triplet", seeds=2), tmp_path / "ray")
     actors: list[Any] = []
 
+    def named(job: Job) -> Iterator[Event]:
+        yield Progress.idle("train", note=Path("/proc/self/cmdline").read_text().rstrip("\0 "))
+        yield a_result(job.trial)
+
     def look(trial: Trial, event: Event) -> None:
-        if isinstance(event, Progress) and not actors:
+        if isinstance(event, Progress):
+            assert event.note == f"ray::{trial.name}"
             actors.extend(list_actors(filters=[("state", "=", "ALIVE")], detail=True))
 
+    record = Record(look)
+    with connected(cluster, tmp_path / "ray", cpus_per_trial=8.0, events=named) as running:  # one worker, two trials
+        running.execute(jobs, record)
+    assert len(record.progress) == 2
+    names = {actor.repr_name for actor in actors if actor.class_name == "TrialWorker"}
+    assert names == {f"TrialWorker({platform.node()})"}
+
+
+def test_a_folder_of_the_users_named_as_ours_stands_in_no_ones_way(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("losses", "harness"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+        (tmp_path / "project" / name / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    monkeypatch.chdir(tmp_path / "project")
+    jobs = jobs_of(experiment("triplet"), tmp_path / "ray")
+    record = Record()
     with connected(cluster, tmp_path / "ray") as running:
-        running.execute(jobs, Record(look))
-    assert any(actor.class_name == "TrialWorker" for actor in actors)
-    assert any(jobs[0].trial.name in (actor.repr_name or "") for actor in actors)
+        assert Path.cwd() == tmp_path / "project"
+        running.execute(jobs, record)
+    assert not record.failures
+    assert len(record.results) == 1
