@@ -149,7 +149,7 @@ def overhead(trials: int) -> None:
             display = Display(silent, planned.protocol)
             run = Run(account, Storage(folder), cluster.execute, display, listeners=[clock])
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            run.finish(account.final or [])
+            run.dispatch(account.final)
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         rate = (len(ended) - 1) / (ended[-1] - ended[0])  # from the first end: the workers' start is left out
         print(

@@ -159,6 +159,11 @@ def baseline_count(dim: int | None, weights: str, seeds: int) -> int:
     return 2 if dim is None and weights != "none" else 1 + seeds
 
 
+def needs(trial: Trial) -> tuple[Trial, ...]:
+    """What must be stored before a trial can start. This is no field of a trial: it follows from its fields."""
+    return ()
+
+
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
     """One trial of a loss. Stronger last: defaults, the protocol's, its values for this loss, `values`, the user's,
     `fixed`."""

@@ -1,18 +1,18 @@
 """The records of experiments: written when a request starts, completed when its search has chosen, carried along."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.spec import ExperimentRecord, Job, Listener, UserError
+from harness.spec import ExperimentRecord, Failure, Job, Listener, UserError
 from harness.store import Store
 from tests.cli.records import stored
 from tests.conftest import Harness
 from tests.execution import test_run
-from tests.execution.test_run import a_run, made_up
+from tests.execution.test_run import a_run
 from tests.factories import a_result, an_experiment
 
 A, B = "a" * 12, "b" * 12
@@ -34,10 +34,12 @@ def test_what_a_request_asks_for_is_recorded_before_it_runs_and_completed_when_i
 ) -> None:
     seen: list[ExperimentRecord] = []
 
-    def watched(jobs: Sequence[Job], listener: Listener) -> None:
+    def watched(jobs: Iterable[Job | None], listener: Listener) -> None:
         seen.append(only(store))
         for number, job in enumerate(jobs):
+            assert job is not None
             listener(job.trial, a_result(job.trial, **{"R@1": number / 10}))
+        seen.append(only(store))
 
     knobs = {"triplet": {"margin": 0.3}}
     planned = test_run.experiment("triplet", "group", trials=2, seeds=2, settings={"epochs": 1}, knobs=knobs)
@@ -48,10 +50,10 @@ def test_what_a_request_asks_for_is_recorded_before_it_runs_and_completed_when_i
     assert (start.final, start.chosen) == ((), {})
     assert set(start.search) == {trial.id for trial in account.search}
     assert set(start.baseline) == {trial.id for trial in account.baselines}
-    assert set(searched.final) == {trial.id for trial in account.final or ()}
+    assert set(searched.final) == {trial.id for trial in account.final}
     assert searched == only(store)
     assert searched == replace(start, final=searched.final, chosen=searched.chosen)
-    assert searched.chosen["group"] == next(trial for trial in account.final or () if trial.loss == "group").searched
+    assert searched.chosen["group"] == next(trial for trial in account.final if trial.loss == "group").searched
     assert (start.select, start.folds, start.trials, start.seeds) == ("R@1", 1, 2, 2)
     assert start.settings == {"epochs": 1, "triplet.margin": 0.3}
     assert start.space["triplet"] == {"lr": "0.0001 to 0.001 (log)", "weight_decay": "1e-07 to 0.001 (log)"}
@@ -81,11 +83,14 @@ def test_a_search_that_chooses_again_keeps_what_it_chose_before(tmp_path: Path, 
     """The trial that failed in the first run is the best of the second."""
     best = a_run(tmp_path, test_run.experiment("triplet", trials=2)).account.search[1]
 
-    def broken(jobs: Sequence[Job], listener: Listener) -> None:
-        made_up([job for job in jobs if job.trial != best], listener)
-
-    def whole(jobs: Sequence[Job], listener: Listener) -> None:
+    def broken(jobs: Iterable[Job | None], listener: Listener) -> None:
         for job in jobs:
+            assert job is not None
+            listener(job.trial, Failure(job.trial, "no", "") if job.trial == best else a_result(job.trial))
+
+    def whole(jobs: Iterable[Job | None], listener: Listener) -> None:
+        for job in jobs:
+            assert job is not None
             listener(job.trial, a_result(job.trial, **{"R@1": 0.9}))
 
     a_run(tmp_path, test_run.experiment("triplet", trials=2), broken)()

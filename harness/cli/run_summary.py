@@ -42,7 +42,7 @@ def print_plan(account: "Account", threads: int) -> None:
         for trial in account.known
     ]
     say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
-    for line in values_found_elsewhere(account.final or ()):
+    for line in values_found_elsewhere(account.final):
         say(line)
     unnamed = account.unnamed()
     if unnamed:

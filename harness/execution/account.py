@@ -15,7 +15,7 @@ from harness.store import Store
 class Account:
     """The trials of an experiment: a grid, or search, baselines and final runs.
 
-    `final` is None until the search has ended, because its results choose the values of the final runs.
+    The final runs of a loss are named when its search has ended, because its results choose their values.
     """
 
     def __init__(self, experiment: Experiment, store: Store, *, rerun: bool = False) -> None:
@@ -25,21 +25,22 @@ class Account:
         self.grid = plan.grid(experiment)
         self.search = [] if self.grid else plan.search(experiment)
         self.baselines = [] if self.grid else plan.baselines(experiment)
-        self.final: list[Trial] | None = None
+        self.final: list[Trial] = []  # those that can be named
         self.chosen: dict[str, dict[str, Any]] = {}  # loss -> the values that its search chose
         self.winners: dict[str, Scored] = {}  # loss -> the configuration that has them
         self.sources = {loss.name: loss.sources for loss in experiment.losses}
-        if not self.pending(self.search):
-            self.choose()
+        self.searching = {trial.loss for trial in self.pending(self.search)}  # losses whose search has not ended
+        self.choose(loss.name for loss in experiment.losses if loss.name not in self.searching)
 
-    def choose(self) -> None:
-        """Name the final trials: each loss with the values that its search chose."""
+    def choose(self, losses: Iterable[str]) -> None:
+        """Name the final trials of losses whose search has ended: each with the values that its search chose."""
+        ended = set(losses)
+        self.searching -= ended
         if self.grid:
-            self.final = []
             return
         protocol = self.experiment.protocol
-        stored = self.stored(self.search)
-        self.winners = best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
+        stored = self.stored(trial for trial in self.search if trial.loss in ended)
+        self.winners |= best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
         self.chosen = {loss: winner.values for loss, winner in self.winners.items()}
         self.final = plan.final(self.experiment, self.chosen)
 
@@ -62,7 +63,7 @@ class Account:
             space=self.space(),
             search=_ids(self.search),
             grid=_ids(self.grid),
-            final=_ids(self.final or ()),
+            final=_ids(self.final),
             baseline=_ids(self.baselines),
             chosen=self.chosen,
             name=experiment.name,
@@ -83,23 +84,31 @@ class Account:
         }
 
     @property
+    def decided(self) -> list[str]:
+        """The losses whose search has ended."""
+        if not self.search:
+            return []
+        return [loss.name for loss in self.experiment.losses if loss.name not in self.searching]
+
+    @property
     def known(self) -> list[Trial]:
         """The trials that can be named now."""
-        return [*self.grid, *self.search, *self.baselines, *(self.final or ())]
+        return [*self.grid, *self.search, *self.baselines, *self.final]
 
     @property
     def last(self) -> list[Trial]:
-        """What runs when the search has ended."""
-        return [*self.grid, *self.baselines, *(self.final or ())]
+        """What is reported: all but the search."""
+        return [*self.grid, *self.baselines, *self.final]
 
     def unnamed(self) -> list[Trial]:
-        """Stand-ins for the final runs that the search has not named yet: equally many, and equally expensive."""
-        return plan.final(replace(self.experiment, trials=0), {}) if self.final is None else []
+        """Stand-ins for the final runs that searches have not named yet: equally many, and equally expensive."""
+        losses = tuple(loss for loss in self.experiment.losses if loss.name in self.searching)
+        return plan.final(replace(self.experiment, trials=0, losses=losses), {}) if losses else []
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing has to run."""
-        return self.final is not None and not self.pending(self.known)
+        return not self.searching and not self.pending(self.known)
 
     def pending(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials among these that have to run, each once."""

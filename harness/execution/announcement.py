@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -72,47 +72,60 @@ def id_of(name: str) -> str:
     return name.rsplit("-", 1)[-1]
 
 
+class Announced:
+    """The plan of this process, kept in the storage while its trials run. Heartbeats name its id."""
+
+    def __init__(self, storage: Storage, command: str) -> None:
+        self.storage = storage
+        now = time.time()
+        self.plan = Announcement(
+            id=uuid.uuid4().hex,
+            node=platform.node(),
+            pid=os.getpid(),
+            started=now,
+            time=now,
+            command=command,
+            trials=(),
+        )
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.beat, name="plan", daemon=True)
+
+    @property
+    def id(self) -> str:
+        return self.plan.id
+
+    def update(self, trials: Iterable[Trial], unnamed: int) -> None:
+        """Say what has to run, by what is known now: the end of a search names more."""
+        self.plan = replace(self.plan, trials=tuple(trial.name for trial in trials), unnamed=unnamed)
+        self.write()
+
+    def write(self, *, interrupted: bool = False) -> None:
+        write(self.storage, replace(self.plan, time=time.time(), interrupted=interrupted))
+
+    def beat(self) -> None:
+        while not self.over.wait(INTERVAL):
+            self.write()
+
+    def end(self) -> None:
+        self.over.set()
+        self.thread.join(timeout=INTERVAL)  # a file system that hangs does not keep the command from ending
+
+
 @contextlib.contextmanager
-def announced(storage: Storage, trials: Sequence[Trial], unnamed: int = 0, command: str = "") -> Iterator[str]:
-    """Announce the plan of this process while its trials run. Gives the id of the plan, which heartbeats name.
-
-    If not all of them end, the plan stays: it says what is left.
-    """
-    now = time.time()
-    plan = Announcement(
-        id=uuid.uuid4().hex,
-        node=platform.node(),
-        pid=os.getpid(),
-        started=now,
-        time=now,
-        command=command,
-        trials=tuple(trial.name for trial in trials),
-        unnamed=unnamed,
-    )
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(INTERVAL):
-            write(storage, replace(plan, time=time.time()))
-
-    write(storage, plan)
-    thread = threading.Thread(target=beat, name="plan", daemon=True)
-    thread.start()
+def announced(storage: Storage, command: str = "") -> Iterator[Announced]:
+    """Announce the plan of this process while its trials run. It stays if not all of them end: it says what is left."""
+    plan = Announced(storage, command)
+    plan.thread.start()
     try:
-        yield plan.id
+        yield plan
     except BaseException:
-        end(over, thread)
-        write(storage, replace(plan, time=time.time(), interrupted=True))
-        for trial in trials:
-            storage.remove(heartbeat_file(trial.id))
+        plan.end()
+        plan.write(interrupted=True)
+        for name in plan.plan.trials:
+            storage.remove(heartbeat_file(id_of(name)))
         raise
-    end(over, thread)
-    storage.remove(plan.file)
-
-
-def end(over: threading.Event, thread: threading.Thread) -> None:
-    over.set()
-    thread.join(timeout=INTERVAL)  # a file system that hangs does not keep the command from ending
+    plan.end()
+    storage.remove(plan.plan.file)
 
 
 def write(storage: Storage, plan: Announcement) -> None:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,10 +19,11 @@ from harness.training import trial as training
 Handler = Callable[[int, FrameType | None], Any]
 
 
-def execute(jobs: Sequence[Job], listener: Listener, device: str | None = None) -> None:
+def execute(jobs: Iterable[Job | None], listener: Listener, device: str | None = None) -> None:
     """Report every event as it happens. Without a device, a GPU is used if there is one."""
     with signals_seen() as interrupted:
         for job in jobs:
+            assert job is not None, "nothing runs that could make another job ready"
             execute_one(replace(job, device=device), listener, interrupted)
 
 

@@ -9,10 +9,9 @@ import contextlib
 import logging
 import os
 import signal
+import tempfile
 import threading
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ os.environ.update(
     TUNE_DISABLE_STRICT_METRIC_CHECKING="1",
     TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S="0",
     TUNE_GLOBAL_CHECKPOINT_S="3600",
+    TUNE_MAX_PENDING_TRIALS_PG="200",  # with a searcher, one: nodes would come one by one
     TUNE_PRINT_ALL_TRIAL_ERRORS="0",
     RAY_AIR_NEW_OUTPUT="0",
     RAY_CHDIR_TO_TRIAL_DIR="0",
@@ -48,8 +48,9 @@ from harness.execution.ray_checks import (
 )
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_scheduler import PerLoss, name_of
+from harness.execution.ray_searcher import JobQueue
 from harness.execution.ray_worker import Events, TrialWorker, training_events
-from harness.spec import BASELINE, Job, Listener, Scheduler, UserError
+from harness.spec import Job, Listener, Scheduler, UserError
 from harness.storage import Storage
 
 
@@ -125,67 +126,53 @@ class Cluster:
             )
         return needed
 
-    def execute(self, jobs: Sequence[Job], listener: Listener) -> None:
+    def execute(self, jobs: Iterable[Job | None], listener: Listener) -> None:
         """Run the jobs, as many at once as the resources allow.
 
-        A trial whose process or node died starts again from its last checkpoint. Most often Tune does this at once. But
-        it gives up a trial whose worker dies while it is being reset, and fails as a whole where Ray kills workers
-        because the memory of a node runs low. What has not ended then goes into another run of Tune.
+        A trial whose process or node died starts again from its last checkpoint. Tune fails as a whole where Ray kills
+        workers because the memory of a node runs low. What has not ended then goes into another run of Tune.
         """
-        deaths: Counter[str] = Counter()
-        while jobs:
-            jobs = self.run(jobs, listener, deaths)
-
-    def run(self, jobs: Sequence[Job], listener: Listener, deaths: Counter[str]) -> list[Job]:
-        """One run of Tune. Returns the jobs that have not ended and may start again."""
         resources = self.resources()
-        storage = Storage(jobs[0].storage)
-        # A subclass carries what its trials need: Tune's own wrappers would hide its name in the dashboard. Tune
-        # unpickles the class for every trial, so the jobs themselves wait in Ray's object store.
-        by_name = {job.trial.name: job for job in jobs}
-        ours = {BASELINE, *losses.shipped()}
-        needs = {
-            "jobs": ray.put(by_name),
-            "events_of": staticmethod(self.events),
-            "resources": resources,
-            "alone": frozenset(name for name, job in by_name.items() if job.trial.loss not in ours),
-        }
-        worker = type("TrialWorker", (TrialWorker,), needs)
-        folder = f"tune/{uuid.uuid4().hex[:8]}"
-        callback = TuneListener(by_name, listener, deaths, self.max_failures)
-        before = deaths.total()
-        tuner = tune.Tuner(
-            worker,
-            param_space={"trial": tune.grid_search(list(by_name))},
-            tune_config=tune.TuneConfig(
-                reuse_actors=True,
-                scheduler=FIFOScheduler() if self.scheduler == "none" else PerLoss(by_name, self.select),
-                trial_name_creator=name_of,
-                trial_dirname_creator=name_of,
-            ),
-            run_config=tune.RunConfig(
-                name=folder.split("/")[1],
-                storage_path=storage.path("tune") if storage.local else f"{storage.uri}/tune",
-                failure_config=tune.FailureConfig(
-                    max_failures=min(self.max_failures - deaths[job.trial.id] for job in jobs)
+        queue = JobQueue(jobs)
+        callback = TuneListener(queue, listener, self.max_failures)
+        while not queue.is_over:
+            deaths = callback.deaths.total()
+            queue.start_all_again()
+            self.run(queue, callback, resources)
+            if queue.open and callback.deaths.total() == deaths:
+                raise RuntimeError(f"Ray Tune gave up {min(queue.open)} without a reason")
+
+    def run(self, queue: JobQueue, callback: TuneListener, resources: dict[str, float]) -> None:
+        """One run of Tune. Its own files are of no use to anybody, and stay on this machine."""
+        # A subclass carries what all trials share: Tune's own wrappers would hide its name in the dashboard.
+        worker = type("TrialWorker", (TrialWorker,), {"events_of": staticmethod(self.events), "resources": resources})
+        with tempfile.TemporaryDirectory(prefix="harness-tune-", ignore_cleanup_errors=True) as folder:
+            tuner = tune.Tuner(
+                worker,
+                tune_config=tune.TuneConfig(
+                    search_alg=queue,
+                    num_samples=-1,  # as many as the queue has
+                    reuse_actors=True,
+                    scheduler=FIFOScheduler() if self.scheduler == "none" else PerLoss(queue.known, self.select),
+                    trial_name_creator=name_of,
+                    trial_dirname_creator=name_of,
                 ),
-                callbacks=[callback],
-                verbose=0,
-            ),
-        )
-        try:
-            tuner.fit()
-        except TuneError:
-            if callback.broken is None:
-                raise
-            raise callback.broken from None  # ours, which Tune wrapped
-        except RuntimeError as error:
-            if not isinstance(error.__cause__, OutOfMemoryError):
-                raise
-            callback.on_low_memory(str(error.__cause__))
-        finally:
-            storage.remove_folder(folder)
-        left = [job for job in jobs if job.trial.id not in callback.ended]
-        if left and deaths.total() == before:
-            raise RuntimeError(f"Ray Tune gave up {left[0].trial.name} without a reason")
-        return left
+                run_config=tune.RunConfig(
+                    name="run",
+                    storage_path=folder,
+                    failure_config=tune.FailureConfig(max_failures=0),  # the queue suggests again what died
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                    callbacks=[callback],
+                    verbose=0,
+                ),
+            )
+            try:
+                tuner.fit()
+            except TuneError:
+                if callback.broken is None:
+                    raise
+                raise callback.broken from None  # ours, which Tune wrapped
+            except RuntimeError as error:
+                if not isinstance(error.__cause__, OutOfMemoryError):
+                    raise
+                callback.on_low_memory(str(error.__cause__))

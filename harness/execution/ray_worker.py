@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -45,19 +45,15 @@ class OwnProcess(tune.PlacementGroupFactory):
 class TrialWorker(tune.Trainable):
     """A process that runs one trial after another: imports, data and CUDA context are kept between them."""
 
-    jobs: ClassVar[ray.ObjectRef]  # of a dictionary, by the trials' names
     events_of: ClassVar[Events]
     resources: ClassVar[dict[str, float]]
-    alone: ClassVar[frozenset[str]]  # trials, by name, whose loss may do to its process what cannot be undone
 
     @classmethod
     def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
         bundles = [{kind: amount for kind, amount in cls.resources.items() if amount}]
-        trial = config["trial"]
-        return OwnProcess(bundles, trial) if trial in cls.alone else tune.PlacementGroupFactory(bundles)
+        return OwnProcess(bundles, config["trial"]) if config["alone"] else tune.PlacementGroupFactory(bundles)
 
     def setup(self, config: dict) -> None:
-        self.known: Mapping[str, Job] = ray.get(self.jobs)
         self._begin(config)
 
     def reset_config(self, new_config: dict) -> bool:
@@ -68,7 +64,7 @@ class TrialWorker(tune.Trainable):
         return f"TrialWorker({platform.node()})"  # the dashboard asks once, so not for the trial
 
     def _begin(self, config: dict) -> None:
-        self.job = self.known[config["trial"]]
+        self.job: Job = ray.get(config["job"])
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
         job = replace(self.job, device=device)
         self.storage = Storage(job.storage)

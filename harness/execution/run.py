@@ -1,7 +1,7 @@
 """From an account of trials to their stored results: search, choose, final runs, ensembles, or a grid; only what is
-missing runs."""
+missing runs, each as soon as it can."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +10,8 @@ from harness import provenance, storage
 from harness.analysis.results import configurations
 from harness.execution import winners
 from harness.execution.account import Account
-from harness.execution.announcement import announced
+from harness.execution.agenda import Agenda
+from harness.execution.announcement import Announced, announced
 from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
 from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
@@ -18,7 +19,9 @@ from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_
 if TYPE_CHECKING:
     from harness.execution.display import Display
 
-Executor = Callable[[Sequence[Job], Listener], None]  # runs jobs and reports each event: local.execute, or Ray Tune's
+# Runs jobs and reports each event: local.execute, or Ray Tune's. It asks for a job when it has room for one, and gets
+# None while only the end of a running one can make another one ready.
+Executor = Callable[[Iterable[Job | None], Listener], None]
 
 
 @dataclass
@@ -26,7 +29,8 @@ class Run:
     """One run: its trials, its storage, its executor and its listeners.
 
     Every event goes to the recorder, then to the display, then to the other listeners, so that a result is stored
-    before it is shown. A full or read-only disk stops the run after all of them have had the event.
+    before it is shown. A full or read-only disk stops the run after all of them have had the event. The agenda is told
+    last: what the end of a trial makes ready finds its result stored.
     """
 
     account: Account
@@ -36,9 +40,12 @@ class Run:
     listeners: Sequence[Listener] = ()
     threads: int = 1  # of torch, per trial
     recorder: Recorder = field(init=False)
+    agenda: Agenda = field(init=False)
+    plan: Announced | None = field(init=False, default=None)  # what `harness status` reads of this run
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(self.account, self.storage)
+        self.agenda = Agenda(self.account, ())
 
     def __call__(self) -> list[Result]:
         """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
@@ -50,52 +57,69 @@ class Run:
         sweep(self.storage, account.store)
         self.record()
         with self.display:
-            if account.final is None:
-                self.finish(account.search, then=account.baselines)
-                account.choose()
-                self.record()
-            for line in winners.lines(account):
-                self.display.line(line)
-            results = self.finish(account.last)
+            self.tell_winners(account.decided)
+            self.dispatch(account.known)
         sweep(self.storage, account.store)
+        results = account.stored(account.last)
         self.discard_weights(results)
         return results + self.ensembles(results)
 
     def record(self) -> None:
-        """Store what is known now of the request: the final runs of a search are named when it has ended."""
+        """Store what is known now of the request: the final runs of a loss are named when its search has ended."""
         self.account.store.put_experiment(self.account.record(self.origin["command"] or ""))
 
     @property
     def failures(self) -> list[Failure]:
         return self.recorder.failures
 
-    def finish(self, trials: list[Trial], then: Sequence[Trial] = ()) -> list[Result]:
-        """The results of these trials, stored or run now. `then` and the final runs that are not named yet follow."""
-        pending = self.account.pending(trials)
-        following, unnamed = self.account.pending(then), len(self.account.unnamed())
-        self.display.expect(len(pending) + len(following) + unnamed)
-        if pending:
-            planned = [*pending, *following]
-            with announced(self.storage, planned, unnamed, self.origin["command"] or "") as plan:
-                self.executor([self.job(trial, plan) for trial in pending], self.notify)
-        return self.account.stored(trials)
+    def dispatch(self, trials: Iterable[Trial]) -> None:
+        """Run these trials and those they lead to, as far as they are not stored."""
+        self.agenda = Agenda(self.account, trials)
+        self.expect()
+        if not self.agenda.unfinished:
+            return
+        with announced(self.storage, self.origin["command"] or "") as self.plan:
+            self.announce()
+            self.executor((self.job(trial) if trial else None for trial in self.agenda), self.notify)
+
+    def expect(self) -> None:
+        """Tell the display how many trials are left."""
+        self.display.expect(len(self.agenda.unfinished) + len(self.account.unnamed()))
+
+    def announce(self) -> None:
+        if self.plan is not None:
+            self.plan.update(self.agenda.trials.values(), len(self.account.unnamed()))
+
+    def tell_winners(self, losses: Collection[str]) -> None:
+        for line in winners.lines(self.account, losses):
+            self.display.line(line)
 
     def notify(self, trial: Trial, event: Event) -> None:
         listeners: Sequence[Listener] = (self.recorder, self.display.show, *self.listeners, stop_on_disk_error)
         for listener in listeners:
             listener(trial, event)
+        searching = set(self.account.searching)
+        refused = self.agenda.hear(trial, event)
+        chosen = searching - self.account.searching
+        if chosen:
+            self.record()
+            self.tell_winners(chosen)
+            self.expect()
+            self.announce()
+        for failure in refused:
+            self.notify(failure.trial, failure)
 
     @cached_property
     def origin(self) -> dict[str, str | None]:
         return provenance.origin()
 
-    def job(self, trial: Trial, plan: str = "") -> Job:
+    def job(self, trial: Trial) -> Job:
         experiment, account = self.account.experiment, self.account
         return Job(
             trial,
             experiment.dataset,
             self.storage.uri,
-            plan=plan,
+            plan=self.plan.id if self.plan else "",
             threads=self.threads,
             sources=account.sources.get(trial.loss, {}),
             keep_weights=trial.is_final and experiment.keep_weights != "none",

@@ -1,7 +1,7 @@
 """From an account of trials to the outcome of their run: what `harness run` and harness.run() share."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -114,5 +114,5 @@ def opened_executor(request: Request, account: Account, storage: Storage, displa
             yield connected.execute
 
 
-def nothing_to_execute(jobs: Sequence[Job], listener: Listener) -> None:
-    raise AssertionError(f"every trial is stored, but {len(jobs)} are to run")
+def nothing_to_execute(jobs: Iterable[Job | None], listener: Listener) -> None:
+    raise AssertionError("every trial is stored, but some are to run")

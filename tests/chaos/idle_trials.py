@@ -58,7 +58,7 @@ def main(folder: Path, trials: int, seconds: float) -> None:
         killer = threading.Thread(target=kill_every, args=(seconds, kills, done), daemon=True)
         if seconds:
             killer.start()
-        running.finish(running.account.final or [])
+        running.dispatch(running.account.final)
         done.set()
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     measured = {

@@ -3,7 +3,8 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ def test_asha_stops_hopeless_search_trials_of_each_loss_and_never_a_final_run(
         without()
         assert all(store.get(trial) for trial in searched)
         assert not any(store.stopped(trial) for trial in searched)
+
+
+def test_a_loss_goes_on_while_another_one_searches(cluster: RayCluster, tmp_path: Path) -> None:
+    """The search of softmax lasts until the final run of triplet has begun: a barrier would wait in vain."""
+    planned = experiment("softmax", "triplet", trials=1)
+    planned = dataclasses.replace(planned, settings={k: v for k, v in planned.settings.items() if k != "fold"})
+    begun, template = tmp_path / "begun", a_result()
+
+    def events(job: Job) -> Iterator[Event]:
+        if job.trial.loss == "triplet" and job.trial.on_test:
+            begun.touch()
+        deadline = time.monotonic() + 60
+        while job.trial.loss == "softmax" and not begun.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield dataclasses.replace(template, trial=job.trial)
+
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0, events=events) as running:
+        run = run_of(planned, tmp_path, running.execute)
+        final = run()
+    assert not run.failures
+    assert {result.trial.loss for result in final} == {"none", "softmax", "triplet"}
 
 
 def test_asha_and_the_choice_of_epochs_go_together(cluster: RayCluster, tmp_path: Path) -> None:
@@ -120,7 +143,7 @@ def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster,
     with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0) as running:
         run_of(planned, tmp_path, running.execute)()
 
-    def nobody(jobs: Sequence[Job], listener: Listener) -> None:
+    def nobody(jobs: Iterable[Job | None], listener: Listener) -> None:
         raise AssertionError("nothing is to be trained")
 
     results = run_of(dataclasses.replace(planned, ensembles=(2, 3)), tmp_path, nobody)()

@@ -3,7 +3,7 @@
 import dataclasses
 import errno
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,13 @@ def experiment(*losses: str, **changes: Any) -> Experiment:
     return Experiment(config.dataset("emoji"), config.protocol("quick"), specs, keep_weights="none", **changes)
 
 
-def made_up(jobs: Sequence[Job], listener: Listener) -> None:
+Jobs = Iterable[Job | None]
+
+
+def made_up(jobs: Jobs, listener: Listener) -> None:
     """Every trial ends at once."""
     for job in jobs:
+        assert job is not None
         listener(job.trial, a_result(job.trial))
 
 
@@ -65,20 +69,21 @@ def test_trials_are_planned_once_however_often_they_are_asked_for(
 def test_the_account_of_a_search_names_final_runs_when_it_has_ended(tmp_path: Path) -> None:
     run = a_run(tmp_path, experiment("triplet", "group", trials=3, seeds=2))
     account = run.account
-    assert account.final is None
+    assert not account.final
     assert len(account.unnamed()) == 4
     assert len(account.pending(account.known)) == 6 + 2  # the untrained network has no random part
     run()
     again = Account(account.experiment, Store(tmp_path / "results"))
     assert again.is_complete
     assert not again.unnamed()
-    assert [trial.loss for trial in again.final or ()] == ["triplet", "triplet", "group", "group"]
+    assert [trial.loss for trial in again.final] == ["triplet", "triplet", "group", "group"]
     assert not again.left_out()
 
 
 def test_a_loss_whose_search_failed_is_left_out(tmp_path: Path) -> None:
-    def failing(jobs: Sequence[Job], listener: Listener) -> None:
+    def failing(jobs: Jobs, listener: Listener) -> None:
         for job in jobs:
+            assert job is not None
             wrong = job.trial.loss == "group"
             listener(job.trial, Failure(job.trial, "no", "") if wrong else a_result(job.trial))
 
@@ -92,21 +97,22 @@ def test_a_loss_whose_search_failed_is_left_out(tmp_path: Path) -> None:
 def test_what_is_planned_is_announced_while_it_runs(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
-    def watched(jobs: Sequence[Job], listener: Listener) -> None:
+    def watch(trial: Trial, event: Event) -> None:
         (plan,) = announcement.read(Storage(str(tmp_path / "storage")))
         seen.append((len(plan.trials), plan.unnamed))
-        made_up(jobs, listener)
 
-    a_run(tmp_path, experiment("triplet", trials=3, seeds=2), watched)()
-    assert seen == [(3 + 2, 2), (2 + 2, 0)]  # the search, with the baselines and final runs that follow it; then those
+    a_run(tmp_path, experiment("triplet", trials=3, seeds=2), made_up, watch)()
+    # three search trials and two baselines, and two final runs, which are named when the search has ended
+    assert seen == 3 * [(5, 2)] + 4 * [(7, 0)]
     assert not announcement.read(Storage(str(tmp_path / "storage")))
 
 
 def test_a_disk_error_stops_the_run_and_another_failure_does_not(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    def full(jobs: Sequence[Job], listener: Listener) -> None:
+    def full(jobs: Jobs, listener: Listener) -> None:
         for job in jobs:
+            assert job is not None
             ran.append(job.trial.name)
             listener(job.trial, Failure(job.trial, "OSError: full", "", disk_error="full" if len(ran) == 2 else ""))
 

@@ -1,0 +1,74 @@
+"""What Tune runs next: a searcher that suggests the jobs that can start now."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.tune.search import Searcher
+
+import losses
+from harness.spec import BASELINE, Job
+
+
+class JobQueue(Searcher):
+    """Gives Tune the jobs that can start now, those that start again first.
+
+    Tune asks in every turn of its loop. The answer is a job; nothing, while only what is running can make another job
+    ready; or the end. One queue serves several runs of Tune, where one falls.
+    """
+
+    def __init__(self, jobs: Iterable[Job | None]) -> None:
+        super().__init__()
+        self.coming = iter(jobs)
+        self.exhausted = False
+        self.known: dict[str, Job] = {}  # all that were given out, by the names of their trials
+        self.open: set[str] = set()  # those among them that have not ended
+        self.again: deque[Job] = deque()
+        self.ours = {BASELINE, *losses.shipped()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its searcher in order to resume; we do not resume from Tune
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        job = self.again.popleft() if self.again else self.following()
+        if job is None:
+            return Searcher.FINISHED if self.is_over else None
+        name = job.trial.name
+        self.known[name] = job
+        self.open.add(name)
+        # another's loss may do to its process what cannot be undone
+        return {"trial": name, "job": ray.put(job), "alone": job.trial.loss not in self.ours}
+
+    def following(self) -> Job | None:
+        """The next job that can start now, if there is one."""
+        if self.exhausted:
+            return None
+        try:
+            return next(self.coming)
+        except StopIteration:
+            self.exhausted = True
+            return None
+
+    @property
+    def is_over(self) -> bool:
+        return self.exhausted and not self.open
+
+    def end(self, name: str) -> None:
+        self.open.discard(name)
+
+    def start_again(self, name: str) -> None:
+        self.again.append(self.known[name])
+
+    def start_all_again(self) -> None:
+        """Tune has fallen: what has not ended starts again."""
+        self.again = deque(self.known[name] for name in self.known if name in self.open)
+
+    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        """Nothing: TuneListener hears of it too, and knows more."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise NotImplementedError

@@ -1,0 +1,131 @@
+"""What can start now: nothing waits but for what it needs."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import config, plan
+from harness.execution.account import Account
+from harness.execution.agenda import Agenda
+from harness.spec import Experiment, Failure, Trial
+from harness.store import Store
+from tests.factories import a_result
+
+
+def an_agenda(tmp_path: Path, *losses: str, **changes: Any) -> Agenda:
+    specs = tuple(map(config.loss, losses))
+    planned = Experiment(config.dataset("emoji"), config.protocol("quick"), specs, keep_weights="none", **changes)
+    account = Account(planned, Store(tmp_path))
+    return Agenda(account, account.known)
+
+
+def end(agenda: Agenda, trial: Trial, failure: Failure | None = None) -> list[Failure]:
+    result = a_result(trial)
+    if failure is None:
+        agenda.account.store.put(result)
+    return agenda.hear(trial, failure or result)
+
+
+def started(given: Iterator[Trial | None]) -> list[Trial]:
+    """All that can start now."""
+    return list(iter(lambda: next(given, None), None))
+
+
+def test_a_loss_whose_search_is_complete_goes_on_while_others_search(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", "group", trials=2, seeds=2)
+    given = iter(agenda)
+    first = started(given)
+    assert [trial.loss for trial in first] == ["triplet", "triplet", "group", "group", "none", "none"]
+    end(agenda, first[0])
+    assert started(given) == []
+    end(agenda, first[1])
+    final = started(given)
+    assert [(trial.loss, trial.fold) for trial in final] == 2 * [("triplet", "test")]
+    assert agenda.account.searching == {"group"}
+    assert [trial.loss for trial in agenda.account.unnamed()] == 2 * ["group"]
+    for trial in (*first[2:], *final):
+        end(agenda, trial)
+    last = started(given)
+    assert [(trial.loss, trial.fold) for trial in last] == 2 * [("group", "test")]
+    for trial in last:
+        end(agenda, trial)
+    assert not agenda.unfinished
+    assert list(given) == []
+
+
+def test_a_search_whose_trials_fail_is_over_too(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", trials=2)
+    given = iter(agenda)
+    first, second, *baselines = started(given)
+    end(agenda, first, Failure(first, "no", ""))
+    end(agenda, second)
+    (final,) = started(given)
+    assert final.searched == second.searched
+    for trial in (*baselines, final):
+        end(agenda, trial)
+    assert list(given) == []
+
+
+def needing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial needs one like it with another seed, which needs nothing."""
+
+    def needs(trial: Trial) -> tuple[Trial, ...]:
+        return (dataclasses.replace(trial, seed=100),) if trial.loss == "triplet" and trial.seed < 100 else ()
+
+    monkeypatch.setattr(plan, "needs", needs)
+
+
+def test_what_a_trial_needs_comes_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needing(monkeypatch)
+    agenda = an_agenda(tmp_path, "triplet", seeds=3)
+    given = iter(agenda)
+    *baselines, need = started(given)
+    assert [trial.loss for trial in baselines] == ["none", "none"]
+    assert need.seed == 100
+    end(agenda, baselines[0])
+    assert started(given) == []
+    end(agenda, need)
+    assert [trial.seed for trial in started(given)] == [0, 1, 2]
+
+
+def test_what_is_stored_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needing(monkeypatch)
+    need = next(trial for trial in started(iter(an_agenda(tmp_path, "triplet"))) if trial.seed == 100)
+    Store(tmp_path).put(a_result(need))
+    assert [trial.seed for trial in started(iter(an_agenda(tmp_path, "triplet"))) if not trial.is_baseline] == [0]
+
+
+def test_what_needs_a_failed_trial_is_not_run_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needing(monkeypatch)
+    agenda = an_agenda(tmp_path, "triplet", "group", seeds=2)
+    given = iter(agenda)
+    trials = started(given)
+    need = next(trial for trial in trials if trial.seed == 100)
+    refused = end(agenda, need, Failure(need, "RuntimeError: no", ""))
+    assert [failure.trial.seed for failure in refused] == [0, 1]
+    assert {failure.error for failure in refused} == {f"not run: it needs {need.name}, which failed: RuntimeError: no"}
+    for failure in refused:
+        end(agenda, failure.trial, failure)
+    for trial in trials:
+        end(agenda, trial)
+    assert started(given) == []
+    assert not agenda.unfinished
+    assert {trial.loss for trial in trials} == {"none", "triplet", "group"}
+
+
+def test_what_is_named_after_its_need_has_failed_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agenda = an_agenda(tmp_path, "triplet", trials=1)
+    monkeypatch.setattr(
+        plan, "needs", lambda trial: (dataclasses.replace(trial, fold="val3"),) if trial.is_final else ()
+    )
+    given = iter(agenda)
+    (search, *_) = started(given)
+    need = dataclasses.replace(search, fold="val3")
+    agenda.add([need])
+    assert started(given) == [need]
+    end(agenda, need, Failure(need, "no", ""))
+    refused = end(agenda, search)
+    assert [failure.trial.fold for failure in refused] == ["test"]
