@@ -144,8 +144,9 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
     display = Display(console)
     planned = experiment(request, display.line)
     store = Store(Path(request.results).absolute())
-    account = Account(planned, store, rerun=request.rerun)
-    outcome = start(request, account, open_storage(request.storage, store.artifacts), display)
+    storage = open_storage(request.storage, store.artifacts)
+    account = Account(planned, store, rerun=request.rerun, storage=storage)
+    outcome = start(request, account, storage, display)
     stored, experiments, problems = store.everything()
     return Results(
         tuple(outcome.results),

@@ -20,6 +20,7 @@ from harness.spec import (
     Trial,
     UserError,
     check_rules,
+    pretraining_of,
     recomposed,
     unknown,
 )
@@ -159,9 +160,11 @@ def baseline_count(dim: int | None, weights: str, seeds: int) -> int:
     return 2 if dim is None and weights != "none" else 1 + seeds
 
 
-def needs(trial: Trial) -> tuple[Trial, ...]:
+def needs(experiment: Experiment, trial: Trial) -> tuple[Trial, ...]:
     """What must be stored before a trial can start. This is no field of a trial: it follows from its fields."""
-    return ()
+    own_head = any(loss.head_dim for loss in experiment.losses if loss.name == trial.loss)
+    pretraining = pretraining_of(trial, own_head=own_head)
+    return (pretraining,) if pretraining else ()
 
 
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:

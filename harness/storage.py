@@ -86,9 +86,12 @@ class Storage:
             return None
         return content
 
-    def write_sealed(self, name: str, owner: str, content: bytes) -> None:
-        """Write a file that is read back by `read_sealed`: with its owner and its checksum."""
-        self.write(name, b"\n".join((SEAL, owner.encode(), digest(content).encode(), content)))
+    def write_sealed(self, name: str, owner: str, content: bytes) -> dict[str, str]:
+        """Write a file that is read back by `read_sealed`: with its owner and its checksum. Returns the reference to it
+        for a record."""
+        sealed = b"\n".join((SEAL, owner.encode(), digest(content).encode(), content))
+        self.write(name, sealed)
+        return {"path": name, "sha256": digest(sealed)}
 
     def read_sealed(self, name: str, owner: str) -> bytes | None:
         """The content of a sealed file; None if there is no such file. A DamagedError if the content is not the one

@@ -13,10 +13,9 @@ from harness.analysis.results import best
 from harness.execution import estimate
 from harness.execution.account import Account
 from harness.execution.text import BestScores
-from harness.spec import SHARED, Experiment, Job, Progress, Protocol, Result, Trial, UserError
+from harness.spec import SHARED, Experiment, Job, Progress, Protocol, Result, Trial, UserError, pretraining_key
 from harness.store import Store
 from harness.tables.build import build, build_all
-from harness.training.pretraining import pretraining_key
 from tests.cli.records import stored
 from tests.conftest import Harness
 from tests.factories import a_result, a_trial, loss_row

@@ -13,6 +13,8 @@ from harness.spec import ROLES, TUNABLE, ExperimentRecord, Result, Trial, Tuned
 
 HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
 
+SHARED_HOURS = "A pre-training that losses share counts for each of them."
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -39,12 +41,17 @@ class Budget:
 
     @property
     def hours(self) -> dict[str, float]:
-        """Of CPU cores, and of GPUs."""
+        """Of CPU cores, and of GPUs. A pre-training that its runs share counts once."""
         hours: dict[str, float] = {}
+        shared: set[str] = set()
         for run in self.runs:
+            seconds = run.seconds["total"]
+            if run.pretraining and run.pretraining["id"] not in shared:
+                shared.add(run.pretraining["id"])
+                seconds += run.pretraining["seconds"]
             on_gpu = run.provenance.get("device_type") == "cuda"
             unit, count = ("GPU-hours", 1) if on_gpu else ("CPU-hours", run.provenance.get("threads") or 1)
-            hours[unit] = hours.get(unit, 0.0) + run.seconds["total"] * count / 3600
+            hours[unit] = hours.get(unit, 0.0) + seconds * count / 3600
         return hours
 
     def chose_epochs(self, trial: Trial) -> bool:
@@ -224,7 +231,8 @@ def describe(budgets: Sequence[Budget]) -> str:
 def meaning_of_hours(runs: Iterable[Result]) -> list[str]:
     """What the hours of these runs count. Records from before waiting and evaluation after epochs had seconds of their
     own keep theirs."""
-    older = [run for run in {run.id: run for run in runs}.values() if "wait" not in run.seconds]
+    runs = {run.id: run for run in runs}.values()
+    older = [run for run in runs if "wait" not in run.seconds]
     differences = {
         "leave out evaluation after each epoch": [run for run in older if any("R@1" in row for row in run.curve)],
         "count waiting as pre-training": [run for run in older if "pretrain" in run.seconds],
@@ -234,7 +242,8 @@ def meaning_of_hours(runs: Iterable[Result]) -> list[str]:
         for difference, runs in differences.items()
         if runs
     ]
-    return [HOURS, *notes]
+    shared = [SHARED_HOURS] if any(run.pretraining for run in runs) else []
+    return [HOURS, *shared, *notes]
 
 
 def counted(numbers: Sequence[int], noun: str) -> str:

@@ -41,8 +41,9 @@ def told_apart(results: Iterable[Result]) -> list[Result]:
 
 
 def with_nmi_by(recipe: str, results: Iterable[Result]) -> list[Result]:
-    """The results, each once. A run that was measured again with this recipe has that NMI, the others keep theirs."""
-    results = list(results)
+    """The measured results, each once. A run that was measured again with this recipe has that NMI, the others keep
+    theirs."""
+    results = [result for result in results if not result.trial.is_pretraining]
     measured_again = {
         result.members[0]: result for result in results if result.recipe and recipe_of(result.conventions) == recipe
     }

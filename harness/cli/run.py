@@ -260,7 +260,8 @@ def execute(request: Request, *, dry_run: bool) -> None:
     from harness.execution.start import check_inputs, start
 
     *_, problems = store.everything()
-    account = Account(experiment, store, rerun=request.rerun)
+    storage = storage_of(request.storage, store)
+    account = Account(experiment, store, rerun=request.rerun, storage=storage)
     if dry_run:
         stored.check(account, display.line)
         check_inputs(request, account, display)
@@ -268,6 +269,6 @@ def execute(request: Request, *, dry_run: bool) -> None:
         return
     signals.message = "interrupted; finished trials are stored; rerun the same command to continue"
     with only_our_output():
-        outcome = start(request, account, storage_of(request.storage, store), display)
+        outcome = start(request, account, storage, display)
     signals.message = ""
     print_outcome(account, outcome, problems)

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from harness.execution.start import Outcome
 
 
+PRETRAINED = ("pretrain_epochs",)  # what a plan shows of a shared pre-training
+
+
 def print_plan(account: "Account", threads: int) -> None:
     """Print every trial that can be named, what follows, and the time and disk that all need."""
     from tabulate import tabulate
 
     from harness.execution import estimate
 
-    experiment, pending = account.experiment, account.pending(account.known)
+    experiment, unnamed = account.experiment, account.unnamed()
+    first = account.needs([*account.known, *unnamed])
+    pending = [*first, *account.pending(account.known)]
     ids = {trial.id for trial in pending}
     varied = [key for key in experiment.grid if key in SETTINGS]
     if any(plan.has_own_batch(experiment, trial) for trial in account.known if not trial.is_baseline):
@@ -35,16 +40,15 @@ def print_plan(account: "Account", threads: int) -> None:
         [
             trial.name,
             trial.seed,
-            f"{trial.lr:g}",
-            values(trial, () if trial.is_baseline else varied),
+            f"{trial.pretrain_lr if trial.is_pretraining else trial.lr:g}",
+            values(trial, () if trial.is_baseline else PRETRAINED if trial.is_pretraining else varied),
             "" if trial.id in ids else "stored",
         ]
-        for trial in account.known
+        for trial in (*first, *account.known)
     ]
     say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
     for line in values_found_elsewhere(account.final):
         say(line)
-    unnamed = account.unnamed()
     if unnamed:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
         say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}")

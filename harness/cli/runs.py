@@ -18,7 +18,7 @@ from losses import defaults, shipped
 ORDERS: Mapping[str, Callable[[Result], Any]] = {
     "date": lambda result: finished(result),
     "loss": lambda result: (result.trial.loss, result.trial.fold, result.trial.seed),
-    "R@1": lambda result: -result.metrics["R@1"],
+    "R@1": lambda result: -result.metrics.get("R@1", 0.0),
     "seconds": lambda result: -result.seconds["total"],
 }
 COLUMNS = (
@@ -78,7 +78,7 @@ def run_row(result: Result, purposes: Purposes, names: Mapping[str, str]) -> Row
         "protocol": trial.protocol,
         "backbone": "" if trial.is_pixels else trial.backbone,
         "seed": str(trial.seed),
-        "R@1": percent(result.metrics["R@1"]),
+        "R@1": percent(result.metrics["R@1"]) if result.metrics else "-",
         "seconds": f"{result.seconds['total']:.0f}",
         "differs": differences(result),
         "name": names.get(result.id, ""),

@@ -128,6 +128,9 @@ def show_failure(file: Path, *, as_json: bool) -> None:
 
 
 def how_to_reproduce(result: Result, store: Store, folder: Path) -> Iterator[str]:
+    if result.trial.is_pretraining:
+        yield "Other trials start from it. The next run that needs it makes it again if it is removed."
+        return
     protocol = config.find_protocol(result.trial.protocol)
     if protocol is None:
         yield f"Its protocol {result.trial.protocol} is no longer in configs/protocols, so no command reproduces it."

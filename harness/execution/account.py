@@ -9,6 +9,7 @@ from typing import Any
 from harness import plan
 from harness.analysis.results import Scored, best
 from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial, has_epochs
+from harness.storage import Storage
 from harness.store import Store
 
 
@@ -18,10 +19,13 @@ class Account:
     The final runs of a loss are named when its search has ended, because its results choose their values.
     """
 
-    def __init__(self, experiment: Experiment, store: Store, *, rerun: bool = False) -> None:
+    def __init__(
+        self, experiment: Experiment, store: Store, *, rerun: bool = False, storage: Storage | None = None
+    ) -> None:
         self.experiment = experiment
         self.store = store
         self.rerun = rerun
+        self.storage = storage  # where the files of stored pre-trainings must be; None: this is not checked
         self.grid = plan.grid(experiment)
         self.search = [] if self.grid else plan.search(experiment)
         self.baselines = [] if self.grid else plan.baselines(experiment)
@@ -115,10 +119,18 @@ class Account:
         unique = {trial.id: trial for trial in trials}.values()
         return [trial for trial in unique if self.rerun or not self.is_done(trial)]
 
+    def needs(self, trials: Iterable[Trial]) -> list[Trial]:
+        """What the missing ones among these trials need and is missing too."""
+        return self.pending(need for trial in self.pending(trials) for need in plan.needs(self.experiment, trial))
+
     def is_done(self, trial: Trial) -> bool:
         """Whether a trial is stored, with curves if the experiment wants them and with the metrics of each epoch if it
-        chooses among epochs; or was stopped early, if the experiment has a scheduler too."""
+        chooses among epochs; or was stopped early, if the experiment has a scheduler too. Of a pre-training the file
+        must be there."""
         result = self.store.get(trial)
+        if trial.is_pretraining:
+            files = [entry["path"] for entry in result.artifacts.values()] if result else []
+            return bool(files) and all(self.storage is None or self.storage.exists(file) for file in files)
         if result is not None and not self.lacks_epochs(result):
             return not self.draws_curves(trial) or result.has_curves
         return self.experiment.scheduler != "none" and not trial.on_test and self.store.stopped(trial)
@@ -138,14 +150,18 @@ class Account:
 
     def is_watched(self, trial: Trial) -> bool:
         """Whether the scheduler may stop it: it is then evaluated after every epoch."""
-        return self.experiment.scheduler != "none" and not trial.on_test and not trial.is_baseline
+        measured = not trial.is_baseline and not trial.is_pretraining
+        return self.experiment.scheduler != "none" and not trial.on_test and measured
 
     def replaces(self, trial: Trial) -> bool:
-        """Whether a new result takes the place of a stored one."""
-        return self.rerun or self.draws_curves(trial) or (self.selects_epochs(trial) and not self.is_done(trial))
+        """Whether a new result takes the place of a stored one. A pre-training runs again only if its file is gone."""
+        lacks_epochs = self.selects_epochs(trial) and not self.is_done(trial)
+        return self.rerun or self.draws_curves(trial) or lacks_epochs or trial.is_pretraining
 
     def purpose(self, trial: Trial) -> Purpose:
         """What a trial is run for. A cell of a grid is not a search trial."""
+        if trial.is_pretraining:
+            return "pretraining"
         if self.grid:
             return "grid"
         return "search" if self.experiment.trials and not trial.on_test else "run"

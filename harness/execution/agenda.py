@@ -41,7 +41,7 @@ class Agenda:
         for trial in self.account.pending(trials):
             if trial.id in self.trials:
                 continue
-            needs = plan.needs(trial)
+            needs = plan.needs(self.account.experiment, trial)
             refused += self.add(needs)
             self.trials[trial.id] = trial
             self.unfinished.add(trial.id)

@@ -2,13 +2,14 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 import torch
 
+from harness import plan
 from harness.data import folds
 from harness.execution.account import Account
 from harness.execution.room import RESULT_BYTES
@@ -19,7 +20,6 @@ from harness.training.checkpoint import Checkpoint
 from harness.training.feeding import feed, plain
 from harness.training.loop import fit
 from harness.training.measuring import embed
-from harness.training.pretraining import pretraining_key
 from harness.training.setup import main_stage, parameters, set_up
 from losses import torch_state
 
@@ -31,8 +31,11 @@ def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
     costs: dict[tuple, Cost] = {}
     shared: dict[str, tuple[float, float]] = {}  # seconds and bytes that several trials share
     seconds = disk = 0.0
+    missing = {trial.id for trial in trials}
     methods = {loss.name for loss in account.experiment.losses if loss.head_dim}
     for trial in trials:
+        if trial.is_pretraining:
+            continue  # counted with the first trial that needs it, whose network is probed
         # the network decides what an image costs; losses differ by little, except those that build a part of it
         method = trial.loss if trial.loss in methods else ""
         key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline, method)
@@ -42,7 +45,7 @@ def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
         disk += RESULT_BYTES
         if trial.is_final:
             disk += 4 * costs[key].dim * account.experiment.dataset.test_images  # its embeddings
-        shared |= shared_by(trial, account, costs[key])
+        shared |= shared_by(trial, account, costs[key], missing)
     seconds += sum(once for once, _ in shared.values())
     disk += sum(size for _, size in shared.values())
     return f"about {duration(seconds)} one after another on this machine, {disk / 1e6:.1f} MB of disk"
@@ -75,17 +78,17 @@ def seconds_of(trial: Trial, account: Account, cost: "Cost") -> float:
     return warmup + epochs + test * cost.evaluate
 
 
-def shared_by(trial: Trial, account: Account, cost: "Cost") -> dict[str, tuple[float, float]]:
-    """What a trial shares with others, by a key: seconds and bytes of pre-training, bytes of the weights that stay."""
+def shared_by(trial: Trial, account: Account, cost: "Cost", missing: Collection[str]) -> dict[str, tuple[float, float]]:
+    """What a trial shares with others, by a key: seconds and bytes of pre-training if it is among the ids of what is
+    missing, bytes of the weights that stay."""
     shared: dict[str, tuple[float, float]] = {}
     size, keep = 4 * cost.parameters, account.experiment.keep_weights
     if trial.is_final and keep != "none":
         shared[f"weights {trial.id if keep == 'all' else trial.loss}"] = (0.0, size)
-    if trial.pretrain_epochs and not trial.is_baseline:
-        training, _ = images_of(trial, account.experiment.dataset)
-        own_head = any(loss.head_dim for loss in account.experiment.losses if loss.name == trial.loss)
-        key = pretraining_key(trial, own_head=own_head)
-        shared[f"pre-training {key}"] = (trial.pretrain_epochs * training * cost.train, size)
+    for need in plan.needs(account.experiment, trial):
+        if need.id in missing:
+            training, _ = images_of(trial, account.experiment.dataset)
+            shared[need.name] = (need.pretrain_epochs * training * cost.train, size + RESULT_BYTES)
     return shared
 
 

@@ -8,7 +8,7 @@ import ray
 from ray.tune.search import Searcher
 
 import losses
-from harness.spec import BASELINE, Job
+from harness.spec import BASELINE, PRETRAINING, Job
 
 
 class JobQueue(Searcher):
@@ -25,7 +25,7 @@ class JobQueue(Searcher):
         self.known: dict[str, Job] = {}  # all that were given out, by the names of their trials
         self.open: set[str] = set()  # those among them that have not ended
         self.again: deque[Job] = deque()
-        self.ours = {BASELINE, *losses.shipped()}
+        self.ours = {BASELINE, PRETRAINING, *losses.shipped()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its searcher in order to resume; we do not resume from Tune

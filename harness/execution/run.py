@@ -4,9 +4,9 @@ missing runs, each as soon as it can."""
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness import provenance, storage
+from harness import plan, provenance, storage
 from harness.analysis.results import configurations
 from harness.execution import winners
 from harness.execution.account import Account
@@ -41,7 +41,7 @@ class Run:
     threads: int = 1  # of torch, per trial
     recorder: Recorder = field(init=False)
     agenda: Agenda = field(init=False)
-    plan: Announced | None = field(init=False, default=None)  # what `harness status` reads of this run
+    announced: Announced | None = field(init=False, default=None)  # what `harness status` reads of this run
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(self.account, self.storage)
@@ -74,11 +74,13 @@ class Run:
 
     def dispatch(self, trials: Iterable[Trial]) -> None:
         """Run these trials and those they lead to, as far as they are not stored."""
-        self.agenda = Agenda(self.account, trials)
+        account, trials = self.account, list(trials)
+        first = account.needs([*trials, *account.unnamed()])  # also of final runs whose values are not chosen yet
+        self.agenda = Agenda(account, [*first, *trials])
         self.expect()
         if not self.agenda.unfinished:
             return
-        with announced(self.storage, self.origin["command"] or "") as self.plan:
+        with announced(self.storage, self.origin["command"] or "") as self.announced:
             self.announce()
             self.executor((self.job(trial) if trial else None for trial in self.agenda), self.notify)
 
@@ -87,8 +89,8 @@ class Run:
         self.display.expect(len(self.agenda.unfinished) + len(self.account.unnamed()))
 
     def announce(self) -> None:
-        if self.plan is not None:
-            self.plan.update(self.agenda.trials.values(), len(self.account.unnamed()))
+        if self.announced is not None:
+            self.announced.update(self.agenda.trials.values(), len(self.account.unnamed()))
 
     def tell_winners(self, losses: Collection[str]) -> None:
         for line in winners.lines(self.account, losses):
@@ -115,15 +117,18 @@ class Run:
 
     def job(self, trial: Trial) -> Job:
         experiment, account = self.account.experiment, self.account
+        origin: dict[str, Any] = {**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler}
+        for need in account.stored(plan.needs(experiment, trial)):
+            origin["pretraining"] = {"id": need.id, "seconds": need.seconds["total"]}
         return Job(
             trial,
             experiment.dataset,
             self.storage.uri,
-            plan=self.plan.id if self.plan else "",
+            plan=self.announced.id if self.announced else "",
             threads=self.threads,
             sources=account.sources.get(trial.loss, {}),
             keep_weights=trial.is_final and experiment.keep_weights != "none",
-            origin={**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler},
+            origin=origin,
             data_root=experiment.data_root,
             skip_bad_images=experiment.skip_bad_images,
             weights_file=experiment.weights_file,

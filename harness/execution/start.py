@@ -44,8 +44,10 @@ def start(request: Request, account: Account, storage: Storage, display: Display
 
 def overview(account: Account) -> str:
     """6 trials: 2 are stored and not run again, 4 to run."""
-    to_run = len(account.pending(account.known)) + len(account.unnamed())
-    trials = len({trial.id for trial in account.known}) + len(account.unnamed())
+    known, unnamed = account.known, account.unnamed()
+    needs = account.needs([*known, *unnamed])
+    to_run = len(account.pending(known)) + len(unnamed) + len(needs)
+    trials = len({trial.id for trial in known}) + len(unnamed) + len(needs)
     if not to_run:
         words = "all stored, nothing to run"
     elif to_run == trials:

@@ -59,7 +59,8 @@ def outcome(event: Result | Stopped | Failure) -> str:
     if isinstance(event, Stopped):
         metrics = headline(event.metrics)
         return f"stopped by the scheduler after epoch {event.epochs}" + (f" ({metrics})" if metrics else "")
-    return f"{headline(event.metrics)}  {event.seconds['total']:.0f} s"
+    words = (headline(event.metrics), f"{event.seconds['total']:.0f} s")
+    return "  ".join(word for word in words if word)
 
 
 def headline(metrics: Metrics) -> str:

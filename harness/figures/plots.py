@@ -251,11 +251,13 @@ def trained(run: Result) -> float:
 
 
 def pretraining(runs: Sequence[Result]) -> dict[int, float]:
-    """Seconds of pre-training by seed. Losses share it and only one of them records it, so it counts for each. (An
-    older record counts waiting for it as pre-training, which takes about as long.)"""
+    """Seconds of pre-training by seed. Losses share it, so it counts for each. (One older record alone counts it; the
+    oldest count waiting for it as pre-training, which takes about as long.)"""
     seconds: dict[int, float] = defaultdict(float)
     for run in runs:
-        seconds[run.trial.seed] = max(seconds[run.trial.seed], run.seconds.get("pretrain", 0.0))
+        seconds[run.trial.seed] = max(
+            seconds[run.trial.seed], run.seconds.get("pretrain", 0.0), run.pretraining.get("seconds", 0.0)
+        )
     return seconds
 
 

@@ -6,6 +6,7 @@ from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, 
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
+from harness.spec.pretraining import NOT_OF_PRETRAINING, pretraining_key, pretraining_of
 from harness.spec.records import (
     COLLAPSED,
     SCHEMA,
@@ -26,6 +27,7 @@ from harness.spec.trial import (
     NEUTRAL,
     PER_LOSS,
     PIXELS,
+    PRETRAINING,
     RUN_SETTINGS,
     SEARCHABLE,
     SETTINGS,
@@ -44,8 +46,10 @@ __all__ = [
     "COLLAPSED",
     "METRICS",
     "NEUTRAL",
+    "NOT_OF_PRETRAINING",
     "PER_LOSS",
     "PIXELS",
+    "PRETRAINING",
     "ROLES",
     "RUN_SETTINGS",
     "SCHEMA",
@@ -91,6 +95,8 @@ __all__ = [
     "nearest",
     "papers_metrics",
     "percent",
+    "pretraining_key",
+    "pretraining_of",
     "printable",
     "recall_k",
     "recomposed",

@@ -15,7 +15,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 COLLAPSED = 0.999  # an embedding in which images of different classes have this mean cosine tells nothing apart
 
 Metrics = Mapping[str, float]
-Purpose = Literal["search", "grid", "run"]
+Purpose = Literal["search", "grid", "run", "pretraining"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class Result:
 
     @property
     def is_single(self) -> bool:
-        """A trained network as its trial measured it: neither an ensemble nor measured again."""
-        return not self.is_ensemble and not self.recipe
+        """A network as its trial measured it: neither an ensemble nor measured again, and no pre-training."""
+        return not self.is_ensemble and not self.recipe and not self.trial.is_pretraining
 
     @property
     def is_final(self) -> bool:
@@ -76,6 +76,13 @@ class Result:
         """The checksums of the files of a user's own loss, by their paths. Older records have none."""
         sources: Mapping[str, str] = self.provenance.get("sources", {})
         return sources
+
+    @property
+    def pretraining(self) -> Mapping[str, Any]:
+        """The shared pre-training that its network starts from: its id and its seconds. Empty if there is none, or if
+        the trial did it itself, as older ones did: its seconds say so."""
+        shared: Mapping[str, Any] = self.provenance.get("pretraining", {})
+        return shared
 
     @property
     def label(self) -> str:
@@ -147,6 +154,8 @@ def upgrade(data: Any) -> dict[str, Any]:
 
 def _check(result: Result) -> None:
     """A ValueError if the parts of a record contradict each other."""
+    if "R@1" not in result.metrics and not result.trial.is_pretraining:
+        raise ValueError("metrics: R@1 is missing")
     if result.is_ensemble or result.recipe:
         if len(result.members) < max(1, result.ensemble):
             raise ValueError(f"members: it is made from at least {max(1, result.ensemble)} runs, and names fewer")

@@ -112,6 +112,7 @@ SOURCE = r"(\w+/)*[\w.-]+\.py"  # the path of a file of a user's own loss: relat
 METRIC = r"R@[1-9]\d{0,17}|(?!R@).{1,100}"  # the name of a metric
 
 ARTIFACTS = ("embeddings", "weights")  # what a result may have in the storage, in the folder of that name
+SHARED_ARTIFACT = "pretrained"  # other trials begin with it, so it is not taken over from elsewhere
 
 
 def artifact(folder: str) -> Table:
@@ -156,6 +157,7 @@ PROVENANCE = Table(
         "finished": or_null(TEXT),
         "purpose": or_null(TEXT),
         "scheduler": or_null(TEXT),
+        "pretraining": Table(needed={"id": ID, "seconds": AMOUNT}),
     },
     others=PLAIN,
 )
@@ -166,7 +168,7 @@ RESULT = Table(
         "trial": Table(),  # TRIAL, which Trial.from_json checks
         "title": TEXT,
         "cite": TEXT,
-        "metrics": Table(needed={"R@1": FRACTION}, others=FRACTION, names=METRIC),
+        "metrics": Table(others=FRACTION, names=METRIC),  # R@1 but for a pre-training: Result.from_json checks
         "conventions": Table(others=TEXT),
         "curve": List(
             Table(
@@ -178,7 +180,7 @@ RESULT = Table(
         "seconds": Table(needed={"total": AMOUNT}, others=AMOUNT),
         "parameters": COUNT,
         "artifacts": Table(
-            optional={kind: artifact(kind) for kind in ARTIFACTS},
+            optional={kind: artifact(kind) for kind in (*ARTIFACTS, SHARED_ARTIFACT)},
             others=Table(needed={"path": PATH, "sha256": SHA256}),  # a newer version's
         ),
         "provenance": PROVENANCE,

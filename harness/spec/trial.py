@@ -16,6 +16,7 @@ from losses.space import Limit
 
 VALIDATION_FOLDS = 4  # val0 .. val3, each a quarter of the training classes
 BASELINE = "none"  # the loss of the two baselines
+PRETRAINING = "pretraining"  # the loss of a pre-training that other trials share
 PIXELS = "pixels"  # the backbone of the raw-pixel baseline
 
 RUN_SETTINGS = ("fold", "seed")  # settings that a run decides, not a protocol
@@ -49,7 +50,7 @@ class Trial:
     dataset_version: int
     fingerprint: str
     protocol: str
-    loss: str  # BASELINE for the baselines
+    loss: str  # BASELINE for the baselines, PRETRAINING for a shared pre-training
     loss_version: int | str
     knobs: Mapping[str, Any]
 
@@ -134,13 +135,18 @@ class Trial:
         return self.loss == BASELINE
 
     @property
+    def is_pretraining(self) -> bool:
+        """A network for other trials to start from. It is not evaluated."""
+        return self.loss == PRETRAINING
+
+    @property
     def is_pixels(self) -> bool:
         return self.backbone == PIXELS
 
     @property
     def on_test(self) -> bool:
         """Evaluated on test classes."""
-        return self.fold == "test"
+        return self.fold == "test" and not self.is_pretraining
 
     @property
     def is_final(self) -> bool:

@@ -1,7 +1,5 @@
 """Classification before the loss: trained once per network, data and seed, then shared by every loss."""
 
-import hashlib
-import json
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
@@ -16,57 +14,26 @@ from torch import Tensor, nn
 import losses
 from harness.backbones.network import Embedder, MethodEmbedder
 from harness.data.sampler import Shuffled
-from harness.spec import Progress, Trial
+from harness.spec import Progress, Trial, pretraining_key
 from harness.storage import DamagedError, Storage
-from harness.training.checkpoint import Checkpoint, Seconds
+from harness.training.checkpoint import Checkpoint, Curve, Seconds
 from harness.training.loop import fit
 from harness.training.setup import Stage, TrialSetup, seed
 from losses.base import Loss
-
-# Fields of a trial on which pre-training does not depend, so that trials that differ in them share it. A field that is
-# not listed counts: forgetting one here costs time, never a wrong result.
-NOT_OF_PRETRAINING = frozenset(
-    {
-        "protocol",
-        "loss",
-        "loss_version",
-        "knobs",
-        "augment",
-        "crop_scale",
-        "classes_per_batch",
-        "samples_per_class",
-        "epochs",
-        "lr",
-        "weight_decay",
-        "schedule",
-        "drops",
-        "checkpoint",
-        "warmup_epochs",
-        "stop_after",
-    }
-)
-
-
-def pretraining_key(trial: Trial, *, own_head: bool = False) -> str:
-    """A hash of all that pre-training depends on. It only names a file that is made again where it is missing. A method
-    that builds its own head shares what losses without an embedding layer have."""
-    trial = replace(trial, dim=None) if own_head else trial
-    values = {name: value for name, value in trial.to_json().items() if name not in NOT_OF_PRETRAINING}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def pretrain(
     setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoint
 ) -> Generator[Progress, None, Seconds]:
-    """Set network and classifier to their pre-trained weights, trained here unless they are stored. Returns the seconds
-    of all that was done so far, waiting apart from training.
+    """Set network and classifier to their pre-trained weights. A trial of its own has stored them; where they are
+    missing or damaged they are trained here. Returns the seconds of all that was done so far, waiting apart from
+    training.
 
     The classifier's weights are handed on to a loss that has a classifier of the same shape. Where a method builds its
     own head, the trunk alone is pre-trained.
     """
-    key = pretraining_key(setup.trial, own_head=isinstance(setup.model, MethodEmbedder))
+    name, owner = file_of(setup.trial, own_head=isinstance(setup.model, MethodEmbedder))
     setup = with_usual_head(setup)
-    name, owner = f"pretrained/{key}.safetensors", f"pre-training {key}"
     begun = time.perf_counter()
     with (yield from entered(storage, name)):
         resumed = resumed.after(wait=time.perf_counter() - begun)
@@ -77,7 +44,7 @@ def pretrain(
             yield Progress.idle("pretrain", note=storage.set_aside(damage))
             state = None
         if state is None:
-            state, seconds = yield from train_classifier(setup, storage, resumed)
+            state, _, seconds = yield from train_classifier(setup, storage, resumed)
             storage.write_sealed(name, owner, safetensors.torch.save(state))
     setup.model.load_state_dict(under("model.", state))
     own = loss.state_dict()
@@ -96,6 +63,21 @@ def with_usual_head(setup: TrialSetup) -> TrialSetup:
         return setup
     plain = Embedder(setup.model.trunk, setup.model.width, replace(setup.trial, dim=None))
     return replace(setup, model=plain.to(setup.device))
+
+
+def share(
+    setup: TrialSetup, storage: Storage, resumed: Checkpoint
+) -> Generator[Progress, None, tuple[dict[str, str], Curve, Seconds]]:
+    """Train network and classifier, and store them for the trials that share them. Returns the reference to the file,
+    the curve, and the seconds of all that was done so far."""
+    state, curve, seconds = yield from train_classifier(setup, storage, resumed)
+    return storage.write_sealed(*file_of(setup.trial), safetensors.torch.save(state)), curve, seconds
+
+
+def file_of(trial: Trial, *, own_head: bool = False) -> tuple[str, str]:
+    """The file that trials share, and its owner."""
+    key = pretraining_key(trial, own_head=own_head)
+    return f"pretrained/{key}.safetensors", f"pre-training {key}"
 
 
 def entered(storage: Storage, name: str) -> Generator[Progress, None, ExitStack]:
@@ -129,13 +111,14 @@ def stored(storage: Storage, name: str, owner: str, setup: TrialSetup) -> dict[s
 
 def train_classifier(
     setup: TrialSetup, storage: Storage, resumed: Checkpoint
-) -> Generator[Progress, None, tuple[dict[str, Tensor], Seconds]]:
-    """The weights of network and classifier after pre-training, and the seconds of all that was done so far."""
+) -> Generator[Progress, None, tuple[dict[str, Tensor], Curve, Seconds]]:
+    """The weights of network and classifier after pre-training, the curve, and the seconds of all that was done so
+    far."""
     torch.manual_seed(seed(setup.trial, "pretrain"))  # independent of what the loss has drawn before
     softmax = softmax_of(setup).to(setup.device)
-    _, seconds = yield from fit(setup, pretraining_stage(setup, softmax), storage, resumed)
+    curve, seconds = yield from fit(setup, pretraining_stage(setup, softmax), storage, resumed)
     state = nn.ModuleDict({"model": setup.model, "loss": softmax}).state_dict()
-    return {key: value.contiguous().cpu() for key, value in state.items()}, seconds
+    return {key: value.contiguous().cpu() for key, value in state.items()}, curve, seconds
 
 
 def softmax_of(setup: TrialSetup) -> Loss:

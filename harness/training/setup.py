@@ -95,7 +95,8 @@ def warmup_stage(main: Stage, epochs: float) -> Stage:
 
 
 def set_up(job: Job, images: Images, fold: Fold) -> tuple[TrialSetup, Loss | None]:
-    """Network and loss of a trial, new parameters drawn from torch's global generator; a baseline has no loss."""
+    """Network and loss of a trial, new parameters drawn from torch's global generator. Baselines and pre-trainings have
+    no loss."""
     trial = job.trial
     device = device_of(job)
     model, loss = network_and_loss(trial, job.sources, fold.train_classes, weights_file=job.weights_file)
@@ -112,7 +113,7 @@ def network_and_loss(
     pretrained: bool = True,
 ) -> tuple[Network, Loss | None]:
     """Network and loss for so many training classes; the network alone does not depend on them."""
-    if trial.is_baseline:
+    if trial.is_baseline or trial.is_pretraining:
         return create(trial, weights_file, pretrained=pretrained), None
     kind = losses.get(trial.loss, sources)
     knobs = {**kind.added, **trial.knobs}  # a trial leaves out what means "as before"

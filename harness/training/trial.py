@@ -39,12 +39,13 @@ from harness.training.checkpoint import Checkpoint, Curve, Seconds, added
 from harness.training.loop import fit
 from harness.training.measuring import embed_images, score, validation
 from harness.training.optimizers import parameter_groups
-from harness.training.pretraining import pretrain
+from harness.training.pretraining import pretrain, share
 from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
 from losses import torch_state
 from losses.base import Loss
 
 UNTRAINED = "Untrained network"
+PRETRAINED = "Pre-training"
 BASELINES = {PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
 LONGEST_TRACEBACK = 100_000  # characters
 NOT_WORK = ("images", "wait")  # seconds that are not in the total: they depend on which trial comes first
@@ -67,7 +68,7 @@ def run(job: Job) -> Generator[Progress, None, Result]:
     when the trial ends. Its global generator, and how memory is freed on a CPU, stay set.
     """
     with torch_state.usual(job.threads):
-        result = yield from train_and_evaluate(job)
+        result = yield from (pretrain_alone(job) if job.trial.is_pretraining else train_and_evaluate(job))
     Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
     return result
 
@@ -84,7 +85,6 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     depth = STORED_DEPTH if trial.on_test else 1
     measured = yield from score(setup, embeddings, job.dataset.recall_at, nmi=job.nmi, depth=depth)
     seconds = {**trained.seconds, "evaluate": time.perf_counter() - begun}
-    seconds["total"] = sum(value for name, value in seconds.items() if name not in NOT_WORK)
     artifacts = {}
     if loss is not None and trial.on_test:
         artifacts = write_artifacts(job, setup, embeddings, storage)
@@ -97,13 +97,49 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
         metrics=measured.metrics,
         conventions=conventions(setup, loss, embeddings, measured.metrics),
         curve=tuple(trained.curve),
-        seconds={name: round(value, 3) for name, value in seconds.items()},
+        seconds=rounded(seconds),
         parameters=parameters(setup, loss),
         artifacts=artifacts,
         provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
         queries=values.summary(file),
         per_query=file,
     )
+
+
+def pretrain_alone(job: Job) -> Generator[Progress, None, Result]:
+    """Train the network that other trials start from. Nothing is measured."""
+    storage = Storage(job.storage)
+    if device_of(job).type == "cpu":
+        allocator.keep_freed()
+    images, preparing = yield from prepare(job)
+    part = fold(images, job.dataset, job.trial.fold)
+    while True:
+        torch.manual_seed(seed(job.trial, "weights"))
+        setup, _ = set_up(job, images, part)
+        try:
+            checkpoint = Checkpoint.read(storage, job.trial).after(**preparing)
+            file, curve, seconds = yield from share(setup, storage, checkpoint)
+            break
+        except DamagedError as damage:
+            yield Progress.idle("pretrain", note=storage.set_aside(damage))
+    return Result(
+        trial=job.trial,
+        title=PRETRAINED,
+        cite="",
+        metrics={},
+        conventions={},
+        curve=tuple(curve),
+        seconds=rounded(seconds),
+        parameters=parameters(setup, None),
+        artifacts={"pretrained": file},
+        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
+    )
+
+
+def rounded(seconds: Seconds) -> Seconds:
+    """With their total, which is the work."""
+    total = sum(value for name, value in seconds.items() if name not in NOT_WORK)
+    return {name: round(value, 3) for name, value in {**seconds, "total": total}.items()}
 
 
 def conventions(setup: TrialSetup, loss: Loss | None, embeddings: Tensor, metrics: Metrics) -> dict[str, str]:

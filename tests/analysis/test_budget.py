@@ -86,3 +86,11 @@ def test_a_setting_that_the_protocol_searches_may_differ_between_search_and_fina
     searching = replace(protocol, search={**protocol.search, "warmup_epochs": Range(0.5, 2.0)})
     monkeypatch.setattr(config, "find_protocol", lambda name: searching)
     assert len(Budgets([searched]).of(final.trial).search) == 1
+
+
+def test_a_shared_pretraining_counts_once_for_each_loss_and_the_caption_says_so() -> None:
+    shared = {"provenance": {"threads": 2, "pretraining": {"id": "0" * 12, "seconds": 1800.0}}}
+    runs = [replace(trial(0.1, lr=lr), **shared) for lr in (0.1, 0.2)]
+    assert Budgets(runs).of(runs[0].trial).hours == {"CPU-hours": 2 * 2.5}
+    assert budget.SHARED_HOURS in budget.meaning_of_hours(runs)
+    assert budget.SHARED_HOURS not in budget.meaning_of_hours([trial(0.1)])

@@ -19,14 +19,13 @@ from harness import config
 from harness.evaluation import ensembles
 from harness.execution.account import Account
 from harness.execution.recorder import Recorder
-from harness.spec import Event, Experiment, Progress, Result, Trial, UserError
+from harness.spec import Event, Experiment, Progress, Result, Trial, UserError, pretraining_key
 from harness.storage import Storage
 from harness.storage import checkpoint as checkpoint_file
 from harness.store import Store
 from harness.training import checkpoint as checkpoints
 from harness.training import measuring
 from harness.training.checkpoint import Checkpoint
-from harness.training.pretraining import pretraining_key
 from tests.conftest import Harness
 from tests.data.factories import special_file
 from tests.training.trials import blobs, run, run_until, set_up, trial

@@ -72,7 +72,7 @@ def test_a_search_whose_trials_fail_is_over_too(tmp_path: Path) -> None:
 def needing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trial needs one like it with another seed, which needs nothing."""
 
-    def needs(trial: Trial) -> tuple[Trial, ...]:
+    def needs(_: Experiment, trial: Trial) -> tuple[Trial, ...]:
         return (dataclasses.replace(trial, seed=100),) if trial.loss == "triplet" and trial.seed < 100 else ()
 
     monkeypatch.setattr(plan, "needs", needs)
@@ -119,7 +119,7 @@ def test_what_needs_a_failed_trial_is_not_run_and_says_why(tmp_path: Path, monke
 def test_what_is_named_after_its_need_has_failed_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agenda = an_agenda(tmp_path, "triplet", trials=1)
     monkeypatch.setattr(
-        plan, "needs", lambda trial: (dataclasses.replace(trial, fold="val3"),) if trial.is_final else ()
+        plan, "needs", lambda _, trial: (dataclasses.replace(trial, fold="val3"),) if trial.is_final else ()
     )
     given = iter(agenda)
     (search, *_) = started(given)

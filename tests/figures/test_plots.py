@@ -40,6 +40,8 @@ def test_shared_pretraining_counts_for_every_loss() -> None:
     second = replace(final("triplet"), seconds={"pretrain": 0.1, "train": 30.0, "total": 99.0})
     other = replace(final("triplet", seed=1), seconds={"train": 30.0, "total": 99.0})
     assert plots.pretraining([first, second, other]) == {0: 60.0, 1: 0.0}
+    alone = replace(other, provenance={**other.provenance, "pretraining": {"id": "0" * 12, "seconds": 50.0}})
+    assert plots.pretraining([alone]) == {1: 50.0}
 
 
 def test_the_bars_of_costs_are_the_intervals_of_tables(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from harness import config, plan
 from harness.backbones import network
 from harness.evaluation import ensembles
-from harness.spec import Experiment, Trial, UserError, finish
+from harness.spec import Experiment, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage
-from harness.training import inference, planning, pretraining, setup
+from harness.training import inference, planning, setup
 from harness.training.measuring import embed_images
 from losses.base import Batch, Loss, Planned, View
 from tests.training.trials import blobs, run, run_until, set_up, trial
@@ -122,7 +122,7 @@ def test_pre_training_is_that_of_the_trunk_which_other_losses_share(small: Path,
     assert file.stat().st_mtime_ns == written
     assert "pretrain" not in {report.stage for report in reports}
     assert "pretrain" not in result.seconds or not result.seconds["pretrain"]
-    key = pretraining.pretraining_key
+    key = pretraining_key
     assert key(trial("triplet", dim=None)) == key(method("bier"), own_head=True) != key(trial("triplet", dim=16))
 
 

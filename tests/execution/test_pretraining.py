@@ -1,0 +1,158 @@
+"""Pre-training is a trial of its own: done once, before what needs it, and counted for each loss."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import config, plan
+from harness.execution.account import Account
+from harness.spec import Event, Experiment, Failure, Job, Result, Trial, finish, pretraining_key, pretraining_of
+from harness.storage import Storage
+from harness.store import Store
+from harness.training import trial as training
+from tests.conftest import Harness
+from tests.training.trials import blobs, job, run, run_until, trial
+
+RUN = ["run", "--losses", "group,triplet", "--dataset", "blobs", "--set", "pretrain_epochs=2"]
+
+
+def needs(one: Trial) -> tuple[Trial, ...]:
+    losses = () if one.is_pretraining else (config.loss(one.loss),)
+    return plan.needs(Experiment(blobs(), config.protocol("tiny"), losses), one)
+
+
+def stored(tmp_path: Path) -> list[Result]:
+    results, problems = Store(tmp_path / "results").results()
+    assert not problems
+    return results
+
+
+def test_trials_that_share_a_pretraining_need_the_same_trial(small: Path) -> None:
+    first, second = trial("group", pretrain_epochs=2), trial("triplet", pretrain_epochs=2, lr=0.5)
+    (need,) = needs(first)
+    assert needs(second) == (need,)
+    assert needs(need) == ()
+    assert needs(trial("group", pretrain_epochs=2, seed=1)) != (need,)
+    assert needs(trial("group")) == ()
+    assert pretraining_key(need) == pretraining_key(first)
+    assert (need.on_test, need.is_final, need.fold) == (False, False, "test")
+
+
+def test_a_run_pretrains_once_per_key_and_gives_the_bits_of_trials_alone(
+    small: Path, tmp_path: Path, harness: Harness
+) -> None:
+    assert harness(*RUN, "--trials", "1").code == 0
+    pretrained = [result for result in stored(tmp_path) if result.trial.is_pretraining]
+    assert sorted(result.trial.fold for result in pretrained) == ["test", "val0"]
+    for result in pretrained:
+        assert result.purpose == "pretraining"
+        assert result.seconds["total"] == result.seconds["pretrain"] > 0
+        assert [row["epoch"] for row in result.curve] == [1, 2]
+        assert (tmp_path / "results" / "artifacts" / result.artifacts["pretrained"]["path"]).exists()
+    others = [result for result in stored(tmp_path) if not result.trial.is_baseline and result not in pretrained]
+    assert len(others) == 4
+    seconds = {result.id: result.seconds["total"] for result in pretrained}
+    for result in others:
+        assert "pretrain" not in result.seconds
+        assert result.pretraining["seconds"] == seconds[result.pretraining["id"]]
+        alone, _ = run(result.trial, tmp_path / "alone" / result.id, nmi=result.trial.on_test)
+        assert (alone.metrics, alone.curve[-1]["loss"]) == (result.metrics, result.curve[-1]["loss"])
+        assert alone.seconds["pretrain"] > 0
+
+
+def test_a_stored_run_needs_no_pretraining(small: Path, tmp_path: Path, harness: Harness) -> None:
+    """Whoever has the results of an older version has no record of it, and nothing is made again."""
+    assert harness(*RUN).code == 0
+    for result in stored(tmp_path):
+        if result.trial.is_pretraining:
+            assert harness("rm", result.id).code == 0
+    assert "0 to run" in harness(*RUN, "--dry-run").out
+    before = {result.id for result in stored(tmp_path)}
+    assert harness(*RUN).code == 0
+    assert {result.id for result in stored(tmp_path)} == before
+
+
+def test_a_pretraining_whose_file_is_gone_is_done_again(small: Path, tmp_path: Path, harness: Harness) -> None:
+    assert harness(*RUN).code == 0
+    (file,) = (tmp_path / "results" / "artifacts" / "pretrained").glob("*.safetensors")
+    content = file.read_bytes()
+    file.unlink()
+    said = harness(*RUN, "--set", "lr=0.002", "--dry-run")
+    assert re.search(r"pretraining-blobs-test-\w{12} +0 +0.001 +pretrain_epochs=2 *\n", said.out)
+    assert harness(*RUN, "--set", "lr=0.002").code == 0
+    assert file.read_bytes() == content
+    assert not any("pretrain" in result.seconds for result in stored(tmp_path) if not result.trial.is_pretraining)
+
+
+def test_what_needs_a_failed_pretraining_is_named_and_the_others_go_on(
+    small: Path, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = training.events
+
+    def events(job: Job, *rest: object) -> Iterator[Event]:
+        if job.trial.is_pretraining:
+            yield Failure(job.trial, "RuntimeError: no", "")
+        else:
+            yield from real(job, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "events", events)
+        said = harness(*RUN)
+    assert said.code == 1
+    assert said.err.count("failed: not run: it needs pretraining-blobs-test-") == 2
+    assert "which failed: RuntimeError: no" in said.err
+    assert {result.trial.loss for result in stored(tmp_path)} == {"none"}
+    assert harness(*RUN).code == 0
+    assert {result.trial.loss for result in stored(tmp_path)} == {"none", "pretraining", "group", "triplet"}
+
+
+def test_a_pretraining_goes_on_from_its_checkpoint_with_the_same_bits(small: Path, tmp_path: Path) -> None:
+    need = pretraining_of(trial(pretrain_epochs=3))
+    assert need is not None
+    whole, _ = run(need, tmp_path / "whole")
+    run_until(need, tmp_path / "broken", "pretrain", 2)
+    resumed, reports = run(need, tmp_path / "broken")
+    assert [report.epoch for report in reports if report.closes_epoch] == [3]
+    assert resumed.artifacts == whole.artifacts  # the same checksum
+
+
+def test_a_damaged_checkpoint_of_a_pretraining_is_set_aside(small: Path, tmp_path: Path) -> None:
+    need = pretraining_of(trial(pretrain_epochs=2))
+    assert need is not None
+    run_until(need, tmp_path, "pretrain", 1)
+    (tmp_path / "checkpoints" / f"{need.id}.pt").write_bytes(b"x")
+    notes: list[str] = []
+    finish(training.run(job(need, tmp_path)), lambda event: notes.append(event.note))
+    assert any("is damaged" in note for note in notes)
+
+
+def test_commands_that_read_results_know_pretraining(small: Path, tmp_path: Path, harness: Harness) -> None:
+    assert harness(*RUN, "--seeds", "2", "--ensemble", "2").code == 0
+    (first, *_) = (result for result in stored(tmp_path) if result.trial.is_pretraining)
+    for words in (
+        ["ls", "runs"],
+        ["tables"],
+        ["tables", "--table", "search"],
+        ["status"],
+        ["show", first.id],
+        ["report"],
+    ):
+        said = harness(*words)
+        assert said.code == 0, said.err
+    assert "A pre-training that losses share counts for each of them." in harness("tables").out
+    assert "Pre-training" not in harness("tables", "--format", "csv").out
+    assert first.id in harness("ls", "runs").out
+
+
+def test_the_pretraining_of_final_runs_is_planned_before_their_values_are_chosen(small: Path, tmp_path: Path) -> None:
+    losses = (config.loss("group"), config.loss("triplet"))
+    settings = {"pretrain_epochs": 1}
+    planned = Experiment(blobs(), config.protocol("tiny"), losses, trials=2, seeds=2, settings=settings)
+    account = Account(planned, Store(tmp_path / "results"), storage=Storage(str(tmp_path / "storage")))
+    needed = account.needs([*account.known, *account.unnamed()])
+    assert [(need.fold, need.seed) for need in needed] == [("val0", 0), ("test", 0), ("test", 1)]
+    assert all(isinstance(need, Trial) and need.is_pretraining for need in needed)
+    assert dataclasses.replace(needed[1], seed=1) == needed[2]
