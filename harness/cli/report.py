@@ -1,5 +1,6 @@
 """`harness report`: the stored results as one HTML page."""
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def report(
     where: WhereFilter = None,
     since: SinceFilter = "",
     name: NameFilter = "",
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
@@ -65,4 +67,6 @@ def report(
     with writing(file):
         write_whole(file, printable(text).encode())
     say(file)
+    if open_ and not webbrowser.open(file.absolute().as_uri()):
+        say(f"harness: no browser here to open {file} with", error=True)
     exit_on_problems(problems)

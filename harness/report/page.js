@@ -38,3 +38,15 @@ for (const table of document.querySelectorAll("table")) {
     head.append(button);
   });
 }
+
+// A link to a run opens the list of runs, which is closed at first.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const list = target && target.closest("details");
+  if (list) {
+    list.open = true;
+    target.scrollIntoView({ block: "center" });
+  }
+}
+addEventListener("hashchange", reveal);
+reveal();

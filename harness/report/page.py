@@ -84,7 +84,8 @@ def summary(results: Sequence[Result]) -> str:
         "Protocols": sorted({result.trial.protocol for result in results}),
         "Networks": sorted(backbones),
     }
-    sentences = [f"{len(results):,} results: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}."]
+    parts = [f"{count:,} {noun}{'s' if count > 1 else ''}{where}" for (noun, where), count in kinds.items()]
+    sentences = [f"{len(results):,} result{'s' if len(results) > 1 else ''}: {', '.join(parts)}."]
     sentences += [f"{name}: {', '.join(values)}." for name, values in named.items() if values]
     days = sorted({str(result.provenance["finished"])[:10] for result in results if result.provenance.get("finished")})
     if days:
@@ -92,19 +93,20 @@ def summary(results: Sequence[Result]) -> str:
     return " ".join([*sentences, f"Written by harness {harness.__version__}."])
 
 
-def kind_of(result: Result) -> str:
+def kind_of(result: Result) -> tuple[str, str]:
+    """What a result is, and on which classes."""
     if result.is_ensemble:
-        return "ensembles"
+        return "ensemble", ""
     if result.trial.is_baseline:
-        return "baselines"
-    return "final runs on test classes" if result.trial.on_test else "runs on validation classes"
+        return "baseline", ""
+    return ("final run", " on test classes") if result.trial.on_test else ("run", " on validation classes")
 
 
 def section(table: Table) -> str:
     """A table that scrolls if it is too wide, with its caption and footnotes."""
     return (
         f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">\n'
-        f"{html_table(table)}</div>\n{html_notes(table)}</div>\n"
+        f"{html_table(table, records.links)}</div>\n{html_notes(table)}</div>\n"
     )
 
 

@@ -6,9 +6,11 @@ from html import escape
 
 from harness import commands, config
 from harness.spec import Protocol, Result, metric_order
+from harness.tables.layout import Row
 
 WORDS = ("id", "loss", "title", "dataset", "protocol", "backbone", "fold", "epoch chosen on")
 NUMBERS = ("seed", "seconds", "parameters")
+MOST = 12  # runs of a row that are linked
 COMMAND = "command that reproduces it"
 
 
@@ -28,6 +30,19 @@ def runs(results: Sequence[Result]) -> str:
     )
 
 
+def links(row: Row) -> str:
+    """Links from a row of a table to its runs, in the order of their seeds."""
+    ids = list(dict.fromkeys(id for cell in row.cells for id in cell.ids))
+    if not ids:
+        return ""
+    runs = " ".join(
+        f'<a href="#run-{escape(id)}" title="{escape(id)}">{number}</a>'
+        for number, id in enumerate(ids[:MOST], start=1)
+    )
+    more = f" and {len(ids) - MOST:,} more" if len(ids) > MOST else ""
+    return f'<small class="links"> run{"s" if len(ids) > 1 else ""} {runs}{more}</small>'
+
+
 def order(result: Result) -> tuple[str, str, bool, int]:
     trial = result.trial
     return trial.dataset, trial.loss, not trial.on_test, trial.seed
@@ -35,7 +50,7 @@ def order(result: Result) -> tuple[str, str, bool, int]:
 
 def row(result: Result, metrics: Iterable[str], protocol: Protocol | None) -> str:
     trial = result.trial
-    cells = [f'<th scope="row"><code>{escape(result.id)}</code></th>', text(trial.loss)]
+    cells = [f'<th scope="row" id="run-{escape(result.id)}"><code>{escape(result.id)}</code></th>', text(trial.loss)]
     cells.append(f'<td class="left title">{escape(result.label)}</td>')
     cells += map(text, (trial.dataset, trial.protocol, trial.backbone, trial.fold, trial.epoch_chosen_on or "-"))
     cells += [number(trial.seed), number(result.seconds["total"], ",.1f"), number(result.parameters, ",")]

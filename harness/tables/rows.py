@@ -1,12 +1,12 @@
 """Rows of a table: stored results with their seeds joined and the best marked, and the paper's own rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis import reference
 from harness.analysis.baselines import PIXEL_SETTINGS
-from harness.analysis.budget import usual_origin
+from harness.analysis.budget import Budget, usual_origin
 from harness.analysis.results import OnDataset, group_by, title_of, usual_settings
 from harness.spec import TUNABLE, Result, unknown
 from harness.tables import captions
@@ -39,12 +39,15 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Store
             same[0].id: stored.budgets.of(same[0].trial) for same in configurations if not same[0].trial.is_baseline
         }
         origin = usual_origin(budgets.values())
+        apart = distinctions([same[0] for same in configurations], budgets)
         for same in configurations:
-            place = place_of(same[0], [other[0] for other in configurations])
+            distinction = apart[same[0].id]
+            place = place_of(same[0], distinction.label)
             while title in runs.get(place, {}):
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
             notes.setdefault(place, {})[title] = (
+                *filter(None, [distinction.note]),
                 *captions.footnotes(same, usual, options.recipe, metrics, options.published),
                 *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
@@ -78,29 +81,52 @@ def same_row(result: Result) -> tuple[int, str]:
     return result.ensemble, result.trial.configuration
 
 
-def place_of(result: Result, others: Sequence[Result]) -> Place:
+def place_of(result: Result, label: str) -> Place:
     trial = result.trial
-    label = result.label + distinction(result, others)
-    return Place(not trial.is_baseline, not trial.is_pixels, trial.loss, result.ensemble, 0, label)
+    return Place(not trial.is_baseline, not trial.is_pixels, trial.loss, result.ensemble, 0, result.label + label)
 
 
-def distinction(result: Result, others: Sequence[Result]) -> str:
-    """Where a loss has several rows: the knobs, rates and versions that tell them apart."""
+class Distinction(NamedTuple):
+    """What tells a row of a loss from its other rows: behind its title, and in a footnote if that would be too long."""
 
-    def values(result: Result) -> dict[str, Any]:
-        trial = result.trial
-        names = (*TUNABLE, "stop_after", "loss_version", *(PIXEL_SETTINGS if trial.is_pixels else ()))
-        settings = {name: getattr(trial, name) for name in names}
-        return {**settings, **trial.knobs}
+    label: str = ""
+    note: str = ""
 
-    def kind(result: Result) -> tuple[str, str]:
-        return result.trial.loss, result.trial.backbone
 
-    mine = values(result)
-    relatives = [values(other) for other in others if kind(other) == kind(result)]
-    different = [name for name in mine if any(other.get(name) != mine[name] for other in relatives)]
-    words = ", ".join(f"{name} = {captions.written(mine[name])}" for name in different)
-    return f" ({words})" if words else ""
+def distinctions(firsts: Sequence[Result], budgets: Mapping[str, Budget]) -> dict[str, Distinction]:
+    """By the id of a row's first run. A single value stands in the label; several stand in a footnote, and the label
+    says where they come from."""
+    apart: dict[str, Distinction] = {}
+    for _, relatives in group_by(firsts, lambda result: (result.trial.loss, result.trial.backbone)):
+        mine = {result.id: own_values(result) for result in relatives}
+        names: dict[str, str] = {}  # the differing values -> how a label calls them
+        for result in relatives:
+            different = differing(mine[result.id], mine.values())
+            words = ", ".join(f"{name} = {captions.written(mine[result.id][name])}" for name in different)
+            if len(different) <= 1 or result.id not in budgets:
+                apart[result.id] = Distinction(f" ({words})" if words else "")
+                continue
+            origin = origin_of(budgets[result.id])
+            number = sum(name.startswith(origin) for name in names.values()) + 1
+            names.setdefault(words, origin if number == 1 else f"{origin} {number}")
+            apart[result.id] = Distinction(f", {names[words]}", f"With {words}.")
+    return apart
+
+
+def own_values(result: Result) -> dict[str, Any]:
+    """The knobs, rates and versions of a run."""
+    trial = result.trial
+    names = (*TUNABLE, "stop_after", "loss_version", *(PIXEL_SETTINGS if trial.is_pixels else ()))
+    return {**{name: getattr(trial, name) for name in names}, **trial.knobs}
+
+
+def differing(mine: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> list[str]:
+    others = list(others)
+    return [name for name in mine if any(other.get(name) != mine[name] for other in others)]
+
+
+def origin_of(spent: Budget) -> str:
+    return "searched" if spent.search else "set by hand" if spent.by_hand else "protocol values"
 
 
 def published_rows(kind: str, columns: Sequence[Column]) -> list[Row]:

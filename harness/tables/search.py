@@ -10,7 +10,7 @@ from harness.spec import Result, percent
 from harness.tables import captions
 from harness.tables.captions import written
 from harness.tables.layout import Cell, Column, Options, Row, Stored, Table
-from harness.tables.rows import distinction, same_row
+from harness.tables.rows import distinctions, same_row
 
 
 def search(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
@@ -24,17 +24,18 @@ def search(results: Sequence[Result], stored: Stored, options: Options) -> list[
 
 def table(comparison: Comparison, dataset: OnDataset, stored: Budgets) -> Table:
     budgets: dict[str, Budget] = {}
-    examples: list[tuple[Result, list[Result]]] = []  # a run of each row, and one of each row of its loss
+    examples: list[Result] = []  # a run of each row
     for _, runs in group_by(dataset.results, lambda run: run.trial.loss):
         of_loss = [same[0] for _, same in group_by(on_test(runs), same_row)] or runs[:1]
-        examples += [(run, of_loss) for run in of_loss]
+        examples += of_loss
         budgets |= {run.id: stored.of(run.trial) for run in of_loss}
     metric = budget.selected_by(comparison.protocol, budgets.values())
     rows = []
-    for run, of_loss in examples:
+    apart = distinctions(examples, budgets)
+    for run in examples:
         spent = budgets[run.id]
         cells = tuple(Cell(text) for text in row_texts(run, spent))
-        rows.append((run.trial.loss, Row(run.title + distinction(run, of_loss), cells, notes=row_notes(spent, metric))))
+        rows.append((run.trial.loss, Row(run.title + apart[run.id].label, cells, notes=row_notes(spent, metric))))
     rows.sort(key=lambda row: (row[0], row[1].label))
     names = ("trials", "final runs", "hours", "images seen", f"best {metric}", f"expected best {metric}", "values")
     return Table(

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 import shutil
+import webbrowser
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -85,10 +86,10 @@ def test_its_parts_come_in_order_and_tell_what_is_in_them() -> None:
     parsed = Elements(text)
     names = ["tables", "figures", "search", "runs", "provenance", "fairness"]
     assert [a["id"] for a in parsed.of("section")] == names
-    assert [a["href"] for a in parsed.of("a")] == [f"#{name}" for name in names]
-    assert "5 results: 2 final runs on test classes, 2 baselines, 1 runs on validation classes." in parsed.text
+    assert [a["href"] for a in parsed.of("a")][:6] == [f"#{name}" for name in names]
+    assert "5 results: 2 final runs on test classes, 2 baselines, 1 run on validation classes." in parsed.text
     assert "Losses: Group Loss, Triplet. Datasets: Emoji. Protocols: quick." in parsed.text
-    assert parsed.text.index("search · quick") > parsed.text.index("losses · quick")
+    assert parsed.text.index("Search, protocol quick") > parsed.text.index("Losses, protocol quick")
 
 
 def test_whatever_results_hold_is_text() -> None:
@@ -179,7 +180,7 @@ def test_only_an_epoch_chosen_on_test_classes_is_called_so() -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_what_can_be_drawn_and_names_what_cannot(
-    small: Path, harness: Harness, tmp_path: Path
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert harness("run", "--losses", "triplet", "--dataset", "blobs").code == 0
     said = harness("report")
@@ -192,10 +193,16 @@ def test_the_command_writes_what_can_be_drawn_and_names_what_cannot(
         assert content.startswith(b"\x89PNG")
         assert content.endswith(b"IEND\xaeB`\x82")
     assert (
-        "curves: no final runs with curves for blobs, tiny, test_efficientnet; create them with: harness run"
+        "curves: no final runs with curves of two epochs or more for blobs, tiny, test_efficientnet; create them with"
         in parsed.text
     )
     assert "ensemble: no ensembles for blobs" in parsed.text
+    shown: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: bool(shown.append(url)))  # False: there is none
+    said = harness("report", "--open")
+    assert said.code == 0
+    assert shown == [file.as_uri()]
+    assert said.err == f"harness: no browser here to open {file} with\n"
 
 
 def test_mistakes_are_one_line(harness: Harness, tmp_path: Path) -> None:
@@ -244,7 +251,9 @@ def opened(browser: "Chrome", folder: Path, results: list[Result]) -> None:
 def labels(browser: "Chrome") -> list[str]:
     """Of the first table, from the top."""
     table = browser.find_element("css selector", "#tables table")
-    return [one.text for one in table.find_elements("css selector", "tbody th")]
+    heads = table.find_elements("css selector", "tbody th")
+    links = [one.find_element("css selector", ".links").text for one in heads]
+    return [one.text.removesuffix(link).strip() for one, link in zip(heads, links, strict=True)]
 
 
 @pytest.mark.slow
@@ -273,6 +282,19 @@ def test_a_click_on_a_head_sorts_and_a_second_one_reverses(browser: "Chrome", tm
         nmi.click()
         assert labels(browser)[-1] == "Delta"
     assert browser.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_a_row_links_to_its_runs(browser: "Chrome", tmp_path: Path) -> None:
+    runs = [loss_row("group", "Group Loss", 0.5, seed=seed) for seed in range(3)]
+    opened(browser, tmp_path, runs)
+    links = browser.find_elements("css selector", "#tables table:first-of-type .links a")[:3]
+    assert [link.get_attribute("title") for link in links] == [run.id for run in runs]
+    head = browser.find_element("id", f"run-{runs[1].id}")
+    assert not head.is_displayed()  # the list is closed
+    links[1].click()
+    assert head.is_displayed()
+    assert head.text == runs[1].id
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from harness.spec import UserError
 from harness.tables.build import build
 from harness.tables.layout import Options
 from harness.tables.render.latex import latex
-from tests.factories import NETWORK, USUAL, a_result, a_trial, baseline, cub, loss_row
+from tests.factories import NETWORK, USUAL, a_result, a_trial, an_experiment, baseline, cub, loss_row
 from tests.tables.reading import cell, columns
 
 
@@ -69,10 +69,32 @@ def test_protocols_and_backbones_never_share_a_table_but_pixels_accompany_each()
 def test_two_configurations_of_a_loss_are_two_rows_that_say_how_they_differ() -> None:
     two = [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1}, lr=1e-4)]
     rows = build(two)[0].rows
-    assert [row.label for row in rows] == [
-        "Triplet (lr = 0.0001, margin = 0.1)",
-        f"Triplet (lr = {a_trial().lr}, margin = 0.2)",
+    assert [row.label for row in rows] == ["Triplet, protocol values", "Triplet, protocol values 2"]
+    assert {row.notes[0] for row in rows} == {
+        "With lr = 0.0001, margin = 0.1.",
+        f"With lr = {a_trial().lr}, margin = 0.2.",
+    }
+    one = [loss_row("triplet", "Triplet", 0.6), loss_row("triplet", "Triplet", 0.5, knobs={"margin": 0.1})]
+    assert [row.label for row in build(one)[0].rows] == ["Triplet (margin = 0.1)", "Triplet (margin = 0.2)"]
+
+
+def test_rows_of_a_loss_are_called_after_where_their_values_come_from() -> None:
+    search = [loss_row("triplet", "Triplet", 0.4 + lr, fold="val0", lr=lr, knobs={"margin": lr}) for lr in (0.1, 0.2)]
+    found = loss_row("triplet", "Triplet", 0.6, lr=0.2, knobs={"margin": 0.2})
+    usual = loss_row("triplet", "Triplet", 0.5, lr=0.3, knobs={"margin": 0.9})
+    by_hand = loss_row("triplet", "Triplet", 0.5, lr=0.4, knobs={"margin": 0.8})
+    experiments = [
+        an_experiment(search=tuple(sorted(run.id for run in search)), final=(found.id,), trials=2),
+        an_experiment(final=(usual.id,)),
+        an_experiment(final=(by_hand.id,), settings={"lr": 0.4, "triplet.margin": 0.8}),
     ]
+    results = [*search, found, usual, by_hand]
+    names = {"Triplet, searched", "Triplet, protocol values", "Triplet, set by hand"}
+    for kind in ("losses", "search"):
+        assert {row.label for row in build(results, kind, experiments=experiments)[0].rows} == names
+    (row,) = [row for row in build(results, experiments=experiments)[0].rows if row.label == "Triplet, searched"]
+    assert row.notes[0] == "With lr = 0.2, margin = 0.2."
+    assert row.cells[0].ids == (found.id,)
 
 
 def test_a_missing_metric_is_a_dash() -> None:

@@ -1,9 +1,10 @@
 """A table as an HTML element."""
 
 import re
+from collections.abc import Callable
 from html import escape
 
-from harness.tables.layout import Cell, Table
+from harness.tables.layout import Cell, Row, Table
 
 
 def html(table: Table) -> str:
@@ -11,8 +12,9 @@ def html(table: Table) -> str:
     return html_table(table) + html_notes(table)
 
 
-def html_table(table: Table) -> str:
-    """`data-value` is what a column is sorted by; cells of class `words` hold text that may be broken into lines."""
+def html_table(table: Table, links: Callable[[Row], str] = lambda row: "") -> str:
+    """`data-value` is what a column is sorted by; cells of class `words` hold text that may be broken into lines.
+    `links`: what follows the label of a row."""
     heads = "".join(
         f'<th scope="colgroup" colspan="{count}">{escape(group)}</th>' for group, count in table.column_groups
     )
@@ -25,13 +27,19 @@ def html_table(table: Table) -> str:
     rows = "\n".join(
         f'<tr><th scope="row">{escape(row.label + mark)}'
         + (f"<small> {escape(row.section)}</small>" if row.section else "")
+        + links(row)
         + f"</th>{''.join(map(cell_element, row.cells))}</tr>"
         for row, mark in zip(table.rows, marks, strict=True)
     )
     return (
-        f"<table>\n<caption>{escape(table.title)}</caption>\n<thead>\n<tr><td></td>{heads}</tr>\n"
+        f"<table>\n<caption>{escape(heading(table))}</caption>\n<thead>\n<tr><td></td>{heads}</tr>\n"
         f'<tr class="names">{names}</tr>\n</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n'
     )
+
+
+def heading(table: Table) -> str:
+    words = [f"{table.kind.capitalize()}", f"protocol {table.protocol}", table.backbone]
+    return ", ".join(filter(None, words))
 
 
 def html_notes(table: Table) -> str:

@@ -23,12 +23,23 @@ SPECIAL = {
     "≤": r"$\leq$",
     "≥": r"$\geq$",
 }
+BELOW = r" \\ "
+LABELS = r">{\raggedright\arraybackslash}p{8em}"
 # the letters that pdflatex's fonts have: printable ASCII, and Latin letters without × and ÷
 LETTERS = {chr(number) for number in (*range(0x20, 0x7F), *range(0xC0, 0x180)) if number not in (0xD7, 0xF7)}
 
 
 def latex(table: Table) -> str:
-    """A table as wide as the text; it needs booktabs and graphicx."""
+    """A table as wide as the text; it needs booktabs and graphicx, one of a search tabularx."""
+    if table.kind == "search":
+        begin = [r"\footnotesize", rf"\begin{{tabularx}}{{\textwidth}}{{@{{}}{LABELS}{aligned(table)}@{{}}}}"]
+        end = r"\end{tabularx}"
+    else:
+        begin = [
+            r"\resizebox{\textwidth}{!}{%",
+            rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+        ]
+        end = r"\end{tabular}}"
     heads, rules, first = [], [], 2
     for group, count in table.column_groups:
         heads.append(rf"\multicolumn{{{count}}}{{c}}{{{escape(group)}}}")
@@ -37,21 +48,35 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+        *begin,
         r"\toprule",
         line("", *heads),
         " ".join(rules),
-        line(table.stub, *(escape(column.name) for column in table.columns)),
+        line(table.stub, *(head(table, column.name) for column in table.columns)),
         r"\midrule",
         *body(table),
         r"\bottomrule",
-        r"\end{tabular}}",
+        end,
         rf"\caption{{{caption(table)}}}",
         rf"\label{{tab:{''.join(c if c.isalnum() else '-' for c in table.slug)}}}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def aligned(table: Table) -> str:
+    """Of a search: numbers to the right, hours and lists in lines."""
+    lists = r">{\raggedright\arraybackslash}"
+    kinds = {"hours": rf"{lists}p{{4.6em}}", "values": rf"{lists}X", "expected": rf"{lists}X"}
+    return "".join(kinds.get(column.name.partition(" ")[0], "r") for column in table.columns)
+
+
+def head(table: Table, name: str) -> str:
+    """The name of a column; of a search its words below each other."""
+    words = [escape(word) for word in name.split(" ")]
+    if table.kind != "search" or len(words) == 1:
+        return " ".join(words)
+    return rf"\shortstack[l]{{{BELOW.join(words)}}}"
 
 
 def body(table: Table) -> list[str]:
@@ -63,10 +88,16 @@ def body(table: Table) -> list[str]:
         if title:
             lines.append(rf"\multicolumn{{{len(table.columns) + 1}}}{{@{{}}l}}{{\textit{{{escape(title)}}}}} \\")
         for row, mark in rows:
-            lines.append(line(label(row, mark), *map(cell_text, row.cells)))
+            texts = [listed(cell_text(cell)) if table.kind == "search" else cell_text(cell) for cell in row.cells]
+            lines.append(line(label(row, mark), *texts))
             if any(cell.published for cell in row.cells):
                 lines.append(line(r"\quad{\scriptsize published, difference}", *map(published_text, row.cells)))
     return lines
+
+
+def listed(text: str) -> str:
+    """The parts of a list below each other."""
+    return text.replace(", ", r",\newline ")
 
 
 def line(*cells: str) -> str:
@@ -84,7 +115,7 @@ def cell_text(cell: Cell) -> str:
         text = rf"\textbf{{{text}}}"
     elif cell.tied:
         text = rf"\underline{{{text}}}"
-    return text + (rf"$\pm${cell.interval}" if cell.interval else "")
+    return text + (rf"\,$\pm$\,{cell.interval}" if cell.interval else "")
 
 
 def published_text(cell: Cell) -> str:
@@ -102,10 +133,11 @@ def document(body: str) -> str:
     cited = [r"\bibliographystyle{plain}", r"\bibliography{references}"] if r"\cite{" in body else []
     wide = body.count(r"\cmidrule") > 1 and body.count("\n") < 45  # a long table needs the height
     geometry = "[margin=2cm,landscape]{geometry}" if wide else "[margin=2cm]{geometry}"
-    packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", geometry]
+    packages = ["[utf8]{inputenc}", "[T1]{fontenc}", "{booktabs}", "{graphicx}", "{tabularx}", geometry]
     lines = [
         r"\documentclass{article}",
         *(rf"\usepackage{package}" for package in packages),
+        r"\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}  % outlines; T1's usual fonts are bitmaps",
         r"\sloppy",
         r"\begin{document}",
         body.rstrip(),
