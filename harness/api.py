@@ -11,6 +11,7 @@ from harness.spec import ExperimentRecord, Failure, Purpose, Result, UserError, 
 from harness.tables.layout import Format, Kind, Options, Published
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 __all__ = ["Failure", "Result", "Results", "UserError", "load", "run"]
@@ -87,6 +88,30 @@ class Results:
         options = Options(published, tuple(metrics))
         texts = render(build_all(self._with_searches(), kinds, options, self.experiments, self.queries), format)
         return "\n".join(text for name, text in texts.items() if name != BIBLIOGRAPHY)
+
+    def embed(self, which: str, files: Sequence[str | Path], storage: str | None = None) -> "np.ndarray":
+        """Embeddings (n, dim) of image files, as `harness embed` gives them: the images are prepared as in the run's
+        evaluation, and the embeddings are what is compared at test time, of unit length unless the loss says otherwise.
+        `which`: the id of a run, or its first digits; or the name of a loss, of which the first run whose weights are
+        there is taken."""
+        from harness import config
+        from harness.storage import open_storage
+        from harness.training import inference
+
+        if self.queries is None:
+            raise UserError("these results are of no folder: take them from harness.load or harness.run")
+        artifacts = open_storage(storage, self.queries.store.artifacts)
+        final = [result for result in self.results if result.is_final]
+        named = [result for result in final if which == result.trial.loss]
+        named = named or [result for result in self.results if which and result.id.startswith(which)]
+        if not named:
+            raise unknown("loss or id", which, sorted({result.trial.loss for result in final}))
+        kept = [result for result in named if inference.is_there(result, artifacts)]
+        result = inference.with_weights((kept or named)[0], self.results, artifacts)
+        dataset = config.find_dataset(result.trial.dataset)
+        embedded = dataset is not None and dataset.layout == "embedded"
+        paths = [Path(file) for file in files]
+        return inference.embed_files(result, paths, artifacts, embedded=embedded).numpy()
 
     def _with_searches(self) -> list[Result]:
         """These results and their searches, because captions state each loss's budget."""

@@ -39,9 +39,11 @@ def embed(
     result = read_result(store, id)
     from harness.training import inference
 
+    files = storage_of(storage, store)
+    result = inference.with_weights(result, store.results()[0], files)
     dataset = config.find_dataset(result.trial.dataset)
     embedded = dataset is not None and dataset.layout == "embedded"
-    embeddings = inference.embed_files(result, images, storage_of(storage, store), embedded=embedded)
+    embeddings = inference.embed_files(result, images, files, embedded=embedded)
     if out is None:
         say(as_csv(images, embeddings), end="")
         return

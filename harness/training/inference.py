@@ -1,6 +1,6 @@
 """A trained network of a stored run, and the embeddings it gives of image files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -38,6 +38,33 @@ def load(result: Result, storage: Storage) -> Network:
     except (SafetensorError, RuntimeError):
         raise UserError(f"{entry['path']} does not hold the weights of {result.id}; {again}") from None
     return model.eval()
+
+
+def with_weights(result: Result, stored: Iterable[Result], storage: Storage) -> Result:
+    """A run, if its weights are there; else a UserError that names the runs of its loss whose weights are."""
+    trial = result.trial
+    if trial.is_baseline or not result.is_final:
+        kind = "an ensemble" if result.is_ensemble else "a baseline" if trial.is_baseline else "not a final run"
+        raise UserError(f"{result.id} is {kind}: only final runs of losses keep weights; harness ls runs lists them")
+    if is_there(result, storage):
+        return result
+    others = [
+        other
+        for other in stored
+        if other.is_final and (other.trial.loss, other.trial.dataset) == (trial.loss, trial.dataset)
+        if is_there(other, storage)
+    ]
+    if others:
+        alike = [other for other in others if other.trial.configuration == trial.configuration]
+        names = " or ".join(f"{other.id} (seed {other.trial.seed})" for other in (alike or others)[:3])
+        settings = "" if alike else ", with other settings"
+        raise UserError(f"the weights of {result.id} are not in {storage.title}; those of {names} are{settings}")
+    return result  # loading it says what to do
+
+
+def is_there(result: Result, storage: Storage) -> bool:
+    entry = result.artifacts.get("weights")
+    return entry is not None and storage.exists(entry["path"])
 
 
 def network_of(result: Result) -> Network:

@@ -7,8 +7,10 @@ import pytest
 import safetensors.numpy
 from PIL import Image
 
+import harness as harness_package
 from harness import config
 from harness.data import folds, loading
+from harness.spec import UserError
 from tests.conftest import Harness
 
 
@@ -48,6 +50,13 @@ def test_images_are_embedded_as_the_run_embedded_them(
     name, *values = harness("embed", id[:8], images[0]).out.strip().split(",")
     assert name == f'"{images[0]}"'
     np.testing.assert_allclose([float(value) for value in values], stored[0], atol=1e-5)
+    # from Python the same, by the name of the loss or by an id
+    results = harness_package.load(tmp_path / "results")
+    for which in ("triplet", id[:8]):
+        np.testing.assert_array_equal(results.embed(which, images), np.load(out))
+    np.testing.assert_allclose(np.linalg.norm(np.load(out), axis=1), 1, atol=1e-5)
+    with pytest.raises(UserError, match="no loss or id named 'tripplet'; did you mean 'triplet'"):
+        results.embed("tripplet", images)
     table = tmp_path / "out.csv"
     assert harness("embed", id, *images, "--out", str(table)).code == 0
     assert len(table.read_text().splitlines()) == 3
@@ -58,10 +67,13 @@ def test_what_cannot_be_embedded_is_one_line(
 ) -> None:
     id = with_weights(artifacts)
     (other,) = {file.stem.split("-")[0] for file in (artifacts / "embeddings").iterdir()} - {id}
+    baseline = next((tmp_path / "results" / "runs" / "blobs" / "none").glob("*.json")).stem
     junk = tmp_path / "junk.png"
     junk.write_text("not an image")
     for words, complaint in (
-        ((other, images[0]), "--keep-weights best keeps those of one run per loss"),
+        ((other, images[0]), f"the weights of {other} are not in "),
+        ((other, images[0]), f"; those of {id} (seed "),
+        ((baseline, images[0]), f"{baseline} is a baseline: only final runs of losses keep weights"),
         ((id, str(junk)), "junk.png: not an image"),
         ((id, images[0], "--out", "out.txt"), "--out out.txt: must be a .npy or a .csv file"),
     ):
