@@ -93,7 +93,7 @@ MISTAKES = [
     ("ls", "KIND is missing; usage: harness ls [OPTIONS] KIND"),
     ("show", "ID|NAME is missing; usage: harness show [OPTIONS] ID|NAME"),
     ("show 123abc", "no loss, protocol, dataset or result in"),
-    ("rm 123abc", "no result in"),
+    ("rm 123abc", "no result or failed trial in"),
     ("import nowhere", "nowhere is not a results folder"),
     ("run --dataset blobs --ensemble 2", "--ensemble 2: must be integers from 2 to --seeds, which is 1"),
     ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: must be integers from 2 to --seeds, which is 3"),
