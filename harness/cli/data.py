@@ -88,7 +88,10 @@ def print_counts(dataset: Dataset, files: "Listing", contents: str) -> None:
 
     counts = files.counts()
     queries = f", {counts['query_images']} of them queries" if counts["query_images"] else ""
-    say(f"{dataset.name}: {files.folder}, fingerprint {listing.fingerprint(files)}, contents {contents[:12]}")
+    fingerprint = listing.fingerprint(files)
+    side = dataset.resized.get(fingerprint)
+    copied = f" (the copy with a short side of {side} px)" if side else ""
+    say(f"{dataset.name}: {files.folder}, fingerprint {fingerprint}{copied}, contents {contents[:12]}")
     say(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
     say(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
 
@@ -124,7 +127,7 @@ def download(
 def resize(
     name: NameArgument,
     short_side: Annotated[
-        int, typer.Option("--short-side", metavar="PIXELS", min=1, help="Shrink images until their short side is this.")
+        int, typer.Option("--short-side", metavar="PIXELS", help="Shrink images until their short side is this.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write the copy to.")],
     data_root: DataRootOption = DATA_ROOT,
@@ -133,6 +136,8 @@ def resize(
     After an interruption, rerun the same command to continue."""
     from harness.data import listing, resize
 
+    if short_side < 1:
+        raise UserError(f"--short-side {short_side}: must be an integer >= 1")
     dataset = config.dataset(name)
     if dataset.layout == "embedded":
         raise UserError(f"{dataset.name}: ships with the package, at its only size")

@@ -79,7 +79,12 @@ def prepare(dataset: Dataset, files: Listing, out: Path, side: int) -> None:
     about = {"dataset": dataset.name, "short_side": side, "made_with": pillow()}
     file = out / ABOUT
     if file.exists():
-        made = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            made = json.loads(file.read_bytes())
+        except ValueError:
+            made = None
+        if not isinstance(made, dict):
+            raise UserError(f"--out {out}: {ABOUT} does not say what is in it; choose another folder")
         if made != about:
             words = ", ".join(f"{key} {value}" for key, value in made.items())
             raise UserError(f"--out {out}: holds another copy ({words}); choose another folder")

@@ -89,6 +89,9 @@ def test_a_copy_of_another_size_or_into_the_originals_is_refused(birds: Path, tm
     resize.copy(dataset, files, tmp_path / "out", 32, quiet)
     with pytest.raises(UserError, match=r"holds another copy \(dataset birds, short_side 32, made_with Pillow "):
         resize.copy(dataset, files, tmp_path / "out", 16, quiet)
+    (tmp_path / "out" / resize.ABOUT).write_text("junk")
+    with pytest.raises(UserError, match="does not say what is in it; choose another folder"):
+        resize.copy(dataset, files, tmp_path / "out", 32, quiet)
     for out in (birds, birds / "a", tmp_path):
         with pytest.raises(UserError, match="choose another"):
             resize.copy(dataset, files, out, 16, quiet)
