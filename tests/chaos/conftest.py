@@ -21,6 +21,7 @@ SETTINGS = (
     "epochs=4",
     "warmup_epochs=0",
 )
+LONG = 1.5  # seconds of a nap, so that on a busy machine a fault of Ray meets a trial that still runs
 SLOW = """
 import os
 import time

@@ -3,6 +3,7 @@
 python -m tests.chaos.idle_trials FOLDER TRIALS SECONDS    # SECONDS between two kills; 0: none
 """
 
+import contextlib
 import json
 import os
 import random
@@ -40,13 +41,16 @@ def workers(driver: int) -> list[int]:
     return [pid for pid in found if parents.get(parents.get(pid, 0)) == driver]
 
 
-def kill_every(seconds: float, kills: list[int], done: threading.Event) -> None:
-    rng = random.Random(0)
+def kill_every(seconds: float, ended: list[float], kills: list[int], done: threading.Event) -> None:
+    """Not before a trial has ended since the last kill: on a busy machine a worker takes longer to start."""
+    rng, seen = random.Random(0), 0
     while not done.wait(seconds):
         alive = workers(os.getpid())
-        if alive:
+        if alive and len(ended) > seen:
+            seen = len(ended)
             kills.append(rng.choice(sorted(alive)))
-            os.kill(kills[-1], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(kills[-1], signal.SIGKILL)
 
 
 def main(folder: Path, trials: int, seconds: float) -> None:
@@ -55,7 +59,7 @@ def main(folder: Path, trials: int, seconds: float) -> None:
         running = run_of(experiment("triplet", seeds=trials), folder, cluster.execute)
         running.listeners = (lambda trial, event: ended.append(time.perf_counter()),)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        killer = threading.Thread(target=kill_every, args=(seconds, kills, done), daemon=True)
+        killer = threading.Thread(target=kill_every, args=(seconds, ended, kills, done), daemon=True)
         if seconds:
             killer.start()
         running.dispatch(running.account.final)

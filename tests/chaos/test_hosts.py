@@ -1,5 +1,6 @@
 """Three hosts on one machine: links are cut, raylets and workers are killed and stopped; nothing is lost or doubled."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -96,7 +97,8 @@ def test_a_search_across_three_hosts_survives(
         worker = just_begun(results)
         os.kill(worker, signal.SIGSTOP)
         time.sleep(60)
-        os.kill(worker, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # on a busy machine its host may have been given up
+            os.kill(worker, signal.SIGCONT)
         out, _ = running.process.communicate(timeout=400)
     finally:
         print(running.err)

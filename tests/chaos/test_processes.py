@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import SlowRun
+from tests.chaos.conftest import LONG, SlowRun
 from tests.processes import bits, finish, leftovers, processes, start, start_until
 
 pytestmark = pytest.mark.chaos_long
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.chaos_long
 def test_a_killed_process_of_ray_ends_the_driver_and_loses_nothing(
     slow_run: SlowRun, undisturbed: dict[str, object], tmp_path: Path, victim: str
 ) -> None:
-    running, _ = start_until(slow_run.command(tmp_path, "--seeds", "2"), " epoch 2/4", start_new_session=True)
+    words = slow_run.command(tmp_path, "--seeds", "2", nap=LONG)
+    running, _ = start_until(words, " epoch 2/4", start_new_session=True)
     (pid,) = (pid for pid, words in processes(running.pid).items() if victim in words.split()[0])
     os.kill(pid, signal.SIGKILL)
     out, _ = running.communicate(timeout=180)
@@ -28,8 +29,7 @@ def test_a_killed_process_of_ray_ends_the_driver_and_loses_nothing(
     assert out == ""
     again = finish(slow_run.command(tmp_path, "--seeds", "2", nap=0))
     assert again.returncode == 0, again.stderr
-    begun = {line.split()[1] for line in again.stderr.splitlines() if " epoch 1/4" in line}
-    assert {line.split()[1] for line in again.stderr.splitlines() if " epoch 3/4" in line} - begun
+    assert again.stderr.count(" epoch 1/4") < 2  # of two trials, at least one had a checkpoint or was stored
     assert bits(tmp_path) == undisturbed
     assert not leftovers(tmp_path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import signals
-from tests.chaos.conftest import SlowRun
+from tests.chaos.conftest import LONG, SlowRun
 from tests.conftest import heed_ctrl_c
 from tests.processes import (
     HARNESS,
@@ -185,11 +185,11 @@ def test_sigterm_ends_a_run_on_ray_like_ctrl_c(
 def test_sigterm_at_any_moment_of_a_run_on_ray(
     slow_run: SlowRun, undisturbed: dict[str, object], tmp_path: Path
 ) -> None:
-    words = slow_run.command(tmp_path, "--seeds", "2")
+    words = slow_run.command(tmp_path, "--seeds", "2", nap=LONG)
     stop(words, "Ray dashboard")
     stop(words, " epoch 2/4", os.killpg)
     until(lambda: not workers_alive(tmp_path))
-    resume(words, tmp_path, undisturbed)
+    resume(slow_run.command(tmp_path, "--seeds", "2", nap=0), tmp_path, undisturbed)
     assert bits(tmp_path) == undisturbed
 
 
@@ -216,7 +216,7 @@ def test_ctrl_c_at_any_moment_of_a_run_on_ray(
     sign: str,
     send: Callable[[int], object],
 ) -> None:
-    words = slow_run.command(tmp_path)
+    words = slow_run.command(tmp_path, nap=LONG)
     running, seen = start_until(words, sign, start_new_session=True)
     send(running.pid)
     code, err = end(running)
