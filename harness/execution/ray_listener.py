@@ -55,11 +55,13 @@ class TuneListener(tune.Callback):
         forget_job(trial)
 
     def on_trial_error(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
-        """Its process or node died: Tune gives it up, and the queue suggests it again."""
+        """Its process or node died: Tune gives it up, and the queue suggests it again. A process that dies after the
+        trial's result has arrived takes nothing away."""
         name = name_of(trial)
-        self.deaths[name] += 1
-        story = Path(trial.error_file).read_text() if trial.error_file else ""
-        self.count(self.queue.known[name], "its worker died {times} (--max-failures)", story)
+        if name in self.queue.open:
+            self.deaths[name] += 1
+            story = Path(trial.error_file).read_text() if trial.error_file else ""
+            self.count(self.queue.known[name], "its worker died {times} (--max-failures)", story)
         if name in self.queue.open:
             self.queue.start_again(name)
         forget_job(trial)

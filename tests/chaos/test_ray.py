@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from ray.cluster_utils import Cluster as RayCluster
 from ray.exceptions import OutOfMemoryError
 from ray.tune import TuneError, Tuner
 
-from harness.execution import heartbeat
+from harness.execution import heartbeat, ray_searcher
+from harness.execution.ray_listener import TuneListener
+from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Job, Progress, Trial
 from harness.storage import Storage
 from tests.chaos.conftest import SlowRun
@@ -57,6 +60,26 @@ def test_a_death_during_a_reset_is_one_death(cluster: RayCluster, tmp_path: Path
         (failure,) = record.failures
         assert failure.error == "its worker died once (--max-failures)"
         assert set(record.results) == set(results) - {failure.trial.id}
+
+
+@pytest.mark.fault(
+    "a worker dies after its result has arrived, with --max-failures 0",
+    "the result counts; no failure is recorded, and the trial does not run again",
+)
+def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_searcher.ray, "put", lambda job: job)  # without a cluster
+    jobs = jobs_of(experiment("triplet", seeds=2), tmp_path)
+    queue, record = JobQueue(jobs), Record()
+    names = [(queue.suggest("") or {})["trial"] for _ in jobs]  # type: ignore[index]
+    listener = TuneListener(queue, record, max_failures=0)
+    done, dead = (SimpleNamespace(config={"trial": name}, evaluated_params={}, last_result={}) for name in names)
+    done.error_file = dead.error_file = None
+    listener.on_trial_result(1, [], done, {"event": a_result(jobs[0].trial)})
+    for trial in (done, dead):
+        listener.on_trial_error(1, [], trial)
+    assert list(record.results) == [jobs[0].trial.id]
+    assert [failure.trial.id for failure in record.failures] == [jobs[1].trial.id]
+    assert queue.suggest("") == "FINISHED"
 
 
 def killed(storage: Path, hog: Trial) -> str:
