@@ -61,11 +61,34 @@ def number(result: Result, metric: str) -> Published | None:
             fits = row.method == f"Ours {result.ensemble}-ensemble"
         elif table == "backbones":
             fits = row.table == table and setting(table)["backbone"][row.method] == trial.backbone
-        else:  # single networks of Table 1, the sampling part of Table 2, and SoftTriple of the supplement
-            fits = row.table == "losses" or row.section == "Loss+Sampling" or row.method == "SofTriple"
+        else:  # single networks of Table 1, those of Table 2, and SoftTriple of the supplement
+            fits = row.table == "losses" or row.method == "SofTriple" or _is_single(row, trial)
         if fits:
             return row
     return None
+
+
+def section(loss: str) -> str:
+    """The section of Table 2 in which the paper has a loss, or a method that is more than a loss, as one network; empty
+    if it has none."""
+    return next((row.section for row in published("ensembles") if row.loss == loss and _is_one_network(row)), "")
+
+
+def _is_one_network(row: Published) -> bool:
+    """Of the sections with ensembles only what is a method by itself: not three networks of the ranked list loss."""
+    several = row.section in ("Loss+Ensembles", "Ours") and not is_method(row.loss)
+    return row.table == "ensembles" and not several
+
+
+def _is_single(row: Published, trial: Trial) -> bool:
+    """Whether a row of Table 2 is of a network like this one; of ABE with as many learners."""
+    learners = trial.knobs.get("learners")
+    return _is_one_network(row) and (trial.loss != "abe" or row.method == f"ABE {learners}")
+
+
+def is_method(loss: str) -> bool:
+    """Whether a loss of this package has something that a loss has not."""
+    return bool(loss) and loss in losses.shipped() and bool(losses.facts(loss).extras)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ KINDS: Mapping[Kind, TableKind] = {
     "ensembles": TableKind(
         ensembles,
         meaning="the paper's Table 2",
-        needs="ensembles",
+        needs="ensembles, or methods of Table 2",
         command="harness run --seeds 2 --ensemble 2",
         metrics=True,
     ),

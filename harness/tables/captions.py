@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import losses
 from harness import commands
 from harness.analysis import baselines, budget, conditions, reference, tuning
 from harness.analysis.budget import Budget, Budgets
@@ -110,11 +111,11 @@ def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
 def footnotes(
     runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], published: Published
 ) -> tuple[str, ...]:
-    """What a reader has to know about a row, given its runs: an epoch chosen on test classes, settings that the other
-    rows do not have, NMI by another recipe and, with the paper's numbers beside ours, what the paper did
-    differently."""
+    """What a reader has to know about a row, given its runs: what a method has that a loss has not, an epoch chosen on
+    test classes, settings that the other rows do not have, NMI by another recipe and, with the paper's numbers beside
+    ours, what the paper did differently."""
     result, trial = runs[0], runs[0].trial
-    notes = []
+    notes = [losses.facts(trial.loss).extras] if reference.is_method(trial.loss) else []
     if trial.epoch_chosen_on:
         notes.append(f"Its epoch was chosen on {trial.epoch_chosen_on}.")
     if trial.stop_after:

@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.analysis import reference
 from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, largest_ensembles, on_test
 from harness.spec import Result, UserError, metric_order, papers_metrics, recall_k, unknown
 from harness.tables import captions
-from harness.tables.layout import Column, Kind, Options, Stored, Table
+from harness.tables.layout import BASELINES, Column, Kind, Options, Stored, Table
 from harness.tables.legend import legend, short_legend
-from harness.tables.rows import published_rows, rows
+from harness.tables.rows import Place, published_rows, rows
+
+# Of Table 2, in the paper's order; what the paper has not as one network stands with its ensembles.
+JOINED = "Networks and their ensembles"
+SECTIONS = ("Loss+Sampling", "Loss+Ensembles", "Teacher-Student", JOINED)
+
+
+def section_of_table_2(place: Place) -> str:
+    """Single networks stand where the paper has them, ensembles of networks last."""
+    return (not place.ensemble and reference.section(place.loss)) or JOINED
 
 
 def losses(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
@@ -23,15 +33,22 @@ def losses(results: Sequence[Result], stored: Stored, options: Options) -> list[
 
 
 def ensembles(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
-    """The ensembles of each loss that has some, and their single networks."""
+    """The ensembles of each loss that has some, their single networks, and what the paper's Table 2 has as one network.
+    Without an ensemble, or a method of that table that is more than a loss, there is no table."""
     check_metrics(results, options.metrics)
     tables = []
     for comparison in comparisons(results):
         tested = on_test(comparison.results)
         joined = largest_ensembles(tested)
         members = {result.trial.configuration for result in joined}
-        singles = [result for result in tested if not result.is_ensemble and result.trial.configuration in members]
-        if joined:
+        singles = [
+            result
+            for result in tested
+            if not result.is_ensemble
+            and (result.trial.configuration in members or reference.section(result.trial.loss))
+        ]
+        methods = {run.trial.loss for run in singles if reference.section(run.trial.loss)}
+        if joined or any(reference.is_method(name) for name in methods):
             tables += build("ensembles", comparison, [*singles, *joined], stored, options)
     return tables
 
@@ -62,10 +79,16 @@ def table(kind: Kind, comparison: Comparison, datasets: Sequence[OnDataset], sto
         for dataset in datasets
         for name in options.metrics or papers_metrics(name for result in dataset.results for name in result.metrics)
     )
-    measured = rows(datasets, columns, stored, options)
+    in_sections = kind == "ensembles" and any(
+        reference.section(run.trial.loss) for dataset in datasets for run in dataset.results if not run.is_ensemble
+    )
+    measured = rows(datasets, columns, stored, options, section_of_table_2 if in_sections else lambda place: "")
+    measured = sorted(measured, key=lambda row: SECTIONS.index(row.section) if row.section in SECTIONS else -1)
     printed = published_rows(kind, columns) if options.published == "rows" else []
     if printed:
-        measured = [replace(row, section=row.section or "Losses, measured here") for row in measured]
+        titles = {row.section: f"{row.section or 'Losses'}, measured here" for row in measured}
+        titles[BASELINES] = BASELINES
+        measured = [replace(row, section=titles[row.section]) for row in measured]
     every = (*printed, *measured)
     changed, asked = captions.unlike_protocol(datasets), captions.left_out_numbers(datasets, columns, options)
     sentences = [

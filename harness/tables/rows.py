@@ -1,7 +1,7 @@
 """Rows of a table: stored results with their seeds joined and the best marked, and the paper's own rows."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis import reference
@@ -25,9 +25,15 @@ class Place(NamedTuple):
     label: str
 
 
-def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Stored, options: Options) -> list[Row]:
+def rows(
+    datasets: Sequence[OnDataset],
+    columns: Sequence[Column],
+    stored: Stored,
+    options: Options,
+    section_of: Callable[[Place], str] = lambda place: "",
+) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
-    for each."""
+    for each. `section_of`: where a trained row stands."""
     runs: dict[Place, dict[str, list[Result]]] = {}
     notes: dict[Place, dict[str, tuple[str, ...]]] = {}
     for dataset in datasets:
@@ -59,7 +65,7 @@ def rows(datasets: Sequence[OnDataset], columns: Sequence[Column], stored: Store
         cells = tuple(
             cell(runs[place].get(column.group, []), column, stored.queries, options.published) for column in columns
         )
-        section = "" if place.trained else BASELINES
+        section = section_of(place) if place.trained else BASELINES
         joined.append(Row(place.label, cells, section, reference.key_of(place.loss), captions.joined(notes[place])))
     return ordered(marked(joined), columns, options.sort)
 

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+import losses
+from harness.analysis import reference
+from harness.spec import Result
 from harness.tables.build import KINDS, build
 from harness.tables.layout import Options
 from harness.tables.render.data import csv
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
-from tests.factories import cub, loss_row
+from tests.factories import a_result, a_trial, cub, loss_row
 from tests.tables.reading import cell
 
 BESIDE = Options("beside")
@@ -140,3 +143,51 @@ def test_datasets_come_in_the_papers_order_side_by_side() -> None:
     assert [row.label for row in table.rows] == ["group", "triplet"]
     assert cell(table, 1).text == "40.0"
     assert table.rows[1].cells[-1].text == "-"
+
+
+def a_method(loss: str, knobs: dict[str, Any] | None = None, **changes: Any) -> Result:
+    facts = losses.facts(loss)
+    return replace(a_result(a_trial(loss=loss, knobs=knobs or {}, **changes)), title=facts.title, cite=facts.cite)
+
+
+def test_methods_stand_in_the_sections_of_the_papers_table_2() -> None:
+    names = ("divide_conquer", "bier", "hierarchical_triplet", "margin", "bias_triplet", "triplet")
+    (table,) = build([a_method(name) for name in names], "ensembles")
+    assert [(row.section, row.label) for row in table.rows] == [
+        ("Loss+Sampling", "Hierarchical Triplet"),
+        ("Loss+Sampling", "Margin"),
+        ("Loss+Ensembles", "BIER"),
+        ("Loss+Ensembles", "Divide and Conquer"),
+    ]
+    assert build([a_method("margin"), a_method("bias_triplet")], "ensembles") == []
+
+
+def test_a_method_is_footnoted_with_what_a_loss_has_not() -> None:
+    (table,) = build([a_method("bias_triplet"), a_method("abe"), a_method("triplet")])
+    notes = {row.label: " ".join(row.notes) for row in table.rows}
+    assert "Our reading of the published idea: its form is public, its calibration is not." in notes["Bias Triplet"]
+    assert "the part behind them runs once per learner" in notes["ABE"]
+    assert "learner" not in notes["Triplet"]
+
+
+def test_a_method_is_compared_with_its_own_row() -> None:
+    for loss, knobs, dataset, value in (
+        ("abe", {"learners": 2}, "cub", "55.7"),
+        ("abe", {"learners": 8}, "cub", "60.6"),
+        ("bier", {}, "sop", "72.7"),
+        ("ranked_list", {}, "cub", "57.4"),
+        ("bias_triplet", {}, "cub", "46.6"),
+    ):
+        number = reference.number(a_method(loss, knobs, dataset=dataset), "R@1")
+        assert number is not None
+        assert number.text == value, loss
+    assert reference.number(a_method("abe", {"learners": 3}, dataset="cub"), "R@1") is None
+
+
+def test_what_is_suspected_of_published_methods_is_marked_as_not_verified() -> None:
+    notes = {(row.method, row.dataset, row.metric): row.note for row in reference.published("ensembles") if row.note}
+    exchanged = notes["BIER 6", "cars", "R@1"], notes["HDC 3", "cars", "R@1"]
+    assert all(note.startswith("not verified: this row on Cars196 looks exchanged with that of") for note in exchanged)
+    suspected = ("BIER 6", "A-BIER 6", "HDC 3", "ABE 8", "D and C 8", "DE-DSP")
+    assert all(note.startswith("not verified: ") for (method, *_), note in notes.items() if method in suspected)
+    assert {method for method, *_ in notes} >= set(suspected)
