@@ -69,7 +69,7 @@ def test_what_is_not_told_apart_from_the_best_is_underlined(store: Store) -> Non
     assert not tested.level(0, 2)
     text = f"{100 * other.mean:.1f}"
     assert f"<ins>{text}</ins> ±" in markdown(table)
-    assert rf"\underline{{{text}}}$\pm$" in latex(table)
+    assert rf"\underline{{{text}}}\,$\pm$\,{other.interval}" in latex(table)
     assert f"<u>{text}</u> ±" in html(table)
     assert f"**{100 * best.mean:.1f}** ±" in markdown(table)
     assert "with Holm's correction for their number (5 %); values chosen by search are taken as given." in table.caption
