@@ -108,8 +108,8 @@ def load(result: Result, storage: Storage) -> dict[str, Tensor]:
         ) from None
     if content is None:
         raise UserError(
-            f"the embeddings of {result.trial.name} are not in {storage.title}: name where they are (--storage), or make "
-            f"them again: add --rerun to the command that harness show {result.id} prints"
+            f"the embeddings of {result.trial.name} are not in {storage.title}: name where they are (--storage), or "
+            f"make them again: add --rerun to the command that harness show {result.id} prints"
         )
     try:
         stored = safetensors.torch.load(content)
