@@ -265,7 +265,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
     if dry_run:
         stored.check(account, display.line)
         check_inputs(request, account, display)
-        print_plan(account, request.threads)
+        print_plan(account, request)
         return
     signals.message = "interrupted; finished trials are stored; rerun the same command to continue"
     with only_our_output():

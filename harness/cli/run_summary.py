@@ -9,6 +9,7 @@ from harness import commands, plan
 from harness.analysis import baselines, tuning
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems, option_of
+from harness.cli.listing import print_rows
 from harness.cli.output import say
 from harness.cli.screen import on_terminal, show
 from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, percent
@@ -18,15 +19,14 @@ from harness.tables.grid import grid
 if TYPE_CHECKING:
     from harness.execution.account import Account
     from harness.execution.start import Outcome
+    from harness.request import Request
 
 
 PRETRAINED = ("pretrain_epochs",)  # what a plan shows of a shared pre-training
 
 
-def print_plan(account: "Account", threads: int) -> None:
+def print_plan(account: "Account", request: "Request") -> None:
     """Print every trial that can be named, what follows, and the time and disk that all need."""
-    from tabulate import tabulate
-
     from harness.execution import estimate
 
     experiment, unnamed = account.experiment, account.unnamed()
@@ -37,22 +37,27 @@ def print_plan(account: "Account", threads: int) -> None:
     if any(plan.has_own_batch(experiment, trial) for trial in account.known if not trial.is_baseline):
         varied += BATCH
     rows = [
-        [
-            trial.name,
-            trial.seed,
-            f"{trial.pretrain_lr if trial.is_pretraining else trial.lr:g}",
-            values(trial, () if trial.is_baseline else PRETRAINED if trial.is_pretraining else varied),
-            "" if trial.id in ids else "stored",
-        ]
+        {
+            "trial": trial.name,
+            "seed": trial.seed,
+            "state": "to run" if trial.id in ids else "stored",
+            "lr": "" if trial.is_baseline else f"{trial.pretrain_lr if trial.is_pretraining else trial.lr:g}",
+            "values": values(trial, () if trial.is_baseline else PRETRAINED if trial.is_pretraining else varied),
+        }
         for trial in (*first, *account.known)
     ]
-    say(tabulate(rows, headers=["trial", "seed", "lr", "values" if varied else "knobs", ""], disable_numparse=True))
+    print_rows(rows, ["trial", "seed", "state", "lr", "values"], below="values")
     for line in values_found_elsewhere(account.final):
         say(line)
     if unnamed:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
         say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}")
-    say(f"{len(pending) + len(unnamed)} to run: {estimate.describe([*pending, *unnamed], account, threads)}")
+    trials = [*pending, *unnamed]
+    if not trials:
+        say("nothing to run: all are stored")
+        return
+    at_once = estimate.trials_at_once(request, len(trials))
+    say(f"{len(trials)} to run: {estimate.describe(trials, account, request.threads, at_once)}")
 
 
 def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""What a plan will cost: a few batches timed on this machine, the rest is multiplication."""
+"""What a plan will cost: by stored results like its trials or, without any, by a few batches timed on this machine."""
 
+import os
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,9 +13,11 @@ import torch
 from harness import plan
 from harness.data import folds
 from harness.execution.account import Account
+from harness.execution.experience import Cost, images_of, kind, learned
 from harness.execution.room import RESULT_BYTES
 from harness.execution.text import duration
-from harness.spec import VALIDATION_FOLDS, Dataset, Job, Trial
+from harness.request import Request
+from harness.spec import Dataset, Job, Trial
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
 from harness.training.feeding import feed, plain
@@ -23,46 +26,80 @@ from harness.training.measuring import embed
 from harness.training.setup import main_stage, parameters, set_up
 from losses import torch_state
 
+EVALUATED = 32  # images that are timed
 
-def describe(trials: Sequence[Trial], account: Account, threads: int) -> str:
-    """One line: time and disk for these trials of a run."""
-    if not trials:
-        return "nothing to run"
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds and bytes of a plan, and where they come from."""
+
+    seconds: float  # with as many trials at once as fit
+    at_once: int  # trials
+    disk: float
+    learned: int  # stored results that the costs come from
+    timed: int  # kinds of networks that were timed now, for want of such results
+
+    def __str__(self) -> str:
+        trials = f"{self.at_once} trials at once" if self.at_once > 1 else "one trial at a time"
+        words = f"about {duration(self.seconds)} with {trials} on this machine, {self.disk / 1e6:.1f} MB of disk"
+        if not self.timed:
+            return f"{words}\nRough: by {self.learned} stored results like these; other work here makes it slower."
+        return f"{words}\nVery rough, by a few batches timed now: k-means may double it, and other work here too."
+
+
+def describe(trials: Sequence[Trial], account: Account, threads: int, at_once: int) -> Estimate:
+    """Time and disk for these trials of a run, `at_once` of them at a time."""
+    dataset, results = account.experiment.dataset, account.store.results()[0]
     costs: dict[tuple, Cost] = {}
     shared: dict[str, tuple[float, float]] = {}  # seconds and bytes that several trials share
-    seconds = disk = 0.0
+    seconds, disk = [0.0], 0.0
     missing = {trial.id for trial in trials}
     methods = {loss.name for loss in account.experiment.losses if loss.head_dim}
-    for trial in trials:
+    for trial in sorted(trials, key=lambda trial: trial.is_baseline):  # a loss's network says what a baseline's costs
         if trial.is_pretraining:
             continue  # counted with the first trial that needs it, whose network is probed
-        # the network decides what an image costs; losses differ by little, except those that build a part of it
-        method = trial.loss if trial.loss in methods else ""
-        key = (trial.backbone, trial.weights, trial.dim, trial.resize, trial.crop, trial.is_baseline, method)
+        # losses differ by little, except those that build a part of the network
+        key = (*kind(trial), trial.loss if trial.loss in methods else "", trial.on_test)
         if key not in costs:
-            costs[key] = probe(job_of(trial, account, threads))
-        seconds += seconds_of(trial, account, costs[key])
+            known = learned(trial, dataset, results, threads, methods)
+            costs[key] = known or timed_once(job_of(trial, account, threads), costs, key)
+        seconds.append(seconds_of(trial, account, costs[key]))
         disk += RESULT_BYTES
         if trial.is_final:
-            disk += 4 * costs[key].dim * account.experiment.dataset.test_images  # its embeddings
+            disk += 4 * costs[key].dim * dataset.test_images  # its embeddings
         shared |= shared_by(trial, account, costs[key], missing)
-    seconds += sum(once for once, _ in shared.values())
+    together = sum(seconds) / at_once + sum(once for once, _ in shared.values())
     disk += sum(size for _, size in shared.values())
-    return f"about {duration(seconds)} one after another on this machine, {disk / 1e6:.1f} MB of disk"
+    timed = sum(not cost.runs for cost in costs.values())
+    return Estimate(max(together, *seconds), at_once, disk, sum(cost.runs for cost in costs.values()), timed)
+
+
+def timed_once(job: Job, costs: Mapping[tuple, Cost], key: tuple) -> Cost:
+    """The cost by timing. What was timed of a network counts for all its trials; raw pixels cost next to nothing."""
+    if job.trial.is_pixels:
+        return Cost(0.0, 0.0, 0, 0)
+    network = len(kind(job.trial)) - 1  # whether it is a baseline's does not matter, which method's it is does
+    same = [cost for other, cost in costs.items() if (other[:network], other[-2]) == (key[:network], key[-2])]
+    timed = [cost for cost in same if not cost.runs]
+    return timed[0] if timed else probe(job)
+
+
+def trials_at_once(request: Request, trials: int) -> int:
+    """How many trials fit on this machine; of a cluster no more is known."""
+    if request.executor == "local":
+        return 1
+    fit = (os.cpu_count() or 1) // request.cpus_per_trial
+    gpus = torch.cuda.device_count()
+    per_trial = min(gpus, 1) if request.gpus_per_trial is None else request.gpus_per_trial
+    if per_trial:
+        fit = min(fit, gpus / per_trial)
+    return max(1, min(int(fit), trials))
 
 
 def job_of(trial: Trial, account: Account, threads: int) -> Job:
     experiment = account.experiment
     sources = account.sources.get(trial.loss, {})
     return Job(trial, experiment.dataset, "", threads, sources=sources, weights_file=experiment.weights_file)
-
-
-def images_of(trial: Trial, dataset: Dataset) -> tuple[float, float]:
-    """How many images a trial trains on, and how many it is evaluated on."""
-    if trial.on_test:
-        return dataset.train_images, dataset.test_images
-    held_out = dataset.train_images / VALIDATION_FOLDS
-    return dataset.train_images - held_out, held_out
 
 
 def seconds_of(trial: Trial, account: Account, cost: "Cost") -> float:
@@ -90,16 +127,6 @@ def shared_by(trial: Trial, account: Account, cost: "Cost", missing: Collection[
             training, _ = images_of(trial, account.experiment.dataset)
             shared[need.name] = (need.pretrain_epochs * training * cost.train, size + RESULT_BYTES)
     return shared
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds an image takes, and how large the model is."""
-
-    train: float
-    evaluate: float
-    parameters: int
-    dim: int
 
 
 def probe(job: Job) -> Cost:

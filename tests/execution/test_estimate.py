@@ -1,0 +1,61 @@
+"""--dry-run: what a plan costs, by stored results or by a few timed batches."""
+
+import os
+import platform
+from dataclasses import replace
+
+import pytest
+
+from harness import config
+from harness.execution import estimate, experience
+from harness.execution.estimate import Estimate
+from harness.request import Request
+from harness.spec import Result
+from tests.factories import a_result, a_trial
+
+EMOJI = config.dataset("emoji")
+
+
+def measured(seconds: float, **changes: object) -> Result:
+    """A final run on this machine that saw 1,000 images in so many seconds, and took as many to evaluate."""
+    return replace(
+        a_result(a_trial()),
+        curve=({"epoch": 0, "loss": 1.0, "images": 500}, {"epoch": 1, "loss": 0.5, "images": 1000}),
+        seconds={"train": seconds, "evaluate": seconds, "total": 2 * seconds},
+        provenance={"node": platform.node(), "threads": 1, **changes},
+    )
+
+
+def test_the_cost_of_an_image_is_the_median_of_stored_results_of_this_machine() -> None:
+    stored = [measured(10), measured(20), measured(90), measured(1, node="elsewhere"), measured(1, threads=4)]
+    other = replace(measured(1), trial=a_trial(crop=32, resize=32))
+    cost = experience.learned(a_trial(loss="group", knobs={}), EMOJI, [*stored, other], threads=1)
+    assert cost is not None
+    assert (cost.train, cost.evaluate, cost.runs) == (20 / 1000, 20 / EMOJI.test_images, 3)
+    assert cost.dim == 1280
+    assert experience.learned(a_trial(crop=128), EMOJI, stored, threads=1) is None
+    assert experience.learned(a_trial(), EMOJI, stored, threads=2) is None
+    assert experience.learned(a_trial(fold="val0"), EMOJI, stored, threads=1) is None  # fewer images to cluster
+
+
+@pytest.mark.parametrize(
+    ("cpus", "executor", "trials", "expected"),
+    [(1, "ray", 9, 8), (3, "ray", 9, 2), (1, "ray", 5, 5), (1, "local", 9, 1)],
+)
+def test_as_many_trials_run_at_once_as_fit(
+    monkeypatch: pytest.MonkeyPatch, cpus: float, executor: str, trials: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    request = Request(executor=executor, cpus_per_trial=cpus, gpus_per_trial=0)  # type: ignore[arg-type]
+    assert estimate.trials_at_once(request, trials) == expected
+
+
+def test_an_estimate_says_how_rough_it_is() -> None:
+    by_results, by_timing = Estimate(600, 2, 1e6, 12, 0), Estimate(600, 1, 1e6, 12, 1)
+    assert str(by_results) == (
+        "about 0:10:00 with 2 trials at once on this machine, 1.0 MB of disk\n"
+        "Rough: by 12 stored results like these; other work here makes it slower."
+    )
+    assert str(by_timing).startswith(
+        "about 0:10:00 with one trial at a time on this machine, 1.0 MB of disk\nVery rough, "
+    )
