@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.spec import (
     shortened,
 )
 
+ADDRESS = re.compile(r"auto|[^/\s]+:\d{1,5}")
 LONGEST_NAME = 80  # characters of an experiment's name
 CORE = "group,triplet,proxy_nca,normalized_softmax"
 ExecutorName = Literal["ray", "local"]
@@ -75,6 +77,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     check_choices(request)
     check_name(request)
     check_numbers(request)
+    check_address(request)
     check_grid_alone(request)
     check_scheduler(request)
     sizes = ensemble_sizes(request)
@@ -266,6 +269,12 @@ def check_numbers(request: Request) -> None:
     existing = os.cpu_count() or 1
     if request.executor == "ray" and not request.address and request.cpus_per_trial > existing:
         raise UserError(f"--cpus-per-trial {request.cpus_per_trial:g}: this machine has {existing} CPUs")
+
+
+def check_address(request: Request) -> None:
+    """A UserError for what is no address. Whether Ray answers there is asked when it is joined."""
+    if request.executor == "ray" and request.address and not ADDRESS.fullmatch(request.address):
+        raise UserError(f"--address {shortened(request.address)}: must be auto or HOST:PORT, e.g. head:6379")
 
 
 def check_size(experiment: Experiment) -> None:

@@ -63,8 +63,8 @@ def say(text: object = "", *, end: str = "\n", error: bool = False) -> None:
 
 
 def say_afresh(text: str) -> None:
-    """Print to an emptied terminal."""
-    print(CLEAR + printable(text), flush=True)
+    """Print to an emptied terminal; to a file, below what is there."""
+    print((CLEAR if sys.stdout.isatty() else "") + printable(text), flush=True)
 
 
 @contextlib.contextmanager

@@ -12,17 +12,19 @@ from harness.store import Store
 
 @app.command(epilog="Example: harness status --watch", rich_help_panel=RUNNING)
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Print it again every 2 seconds, until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Draw it again every 2 seconds, until no run is at work.")
+    ] = False,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Show which trials are done, running and failed. Works from another terminal, and without Ray."""
-    from harness.execution.status import describe
+    from harness.execution.status import describe, is_at_work
 
     store = Store(results.absolute())
     files = storage_of(storage, store)
     try:
-        while watch:
+        while watch and is_at_work(files):
             say_afresh(describe(store, files)[0])
             time.sleep(2)
     except KeyboardInterrupt:

@@ -60,6 +60,11 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
     return "\n  ".join(lines), problems
 
 
+def is_at_work(storage: Storage) -> bool:
+    """Whether a driver is running trials here."""
+    return any(plan.is_alive for plan in announcement.read(storage))
+
+
 def read_activity(storage: Storage, ended: Mapping[str, float]) -> Activity:
     """`ended`: the time of each trial's last record, by its id."""
     plans, heartbeats = announcement.read(storage), heartbeat.read(storage)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli import signals
+from harness.storage import Storage
 from tests.chaos.conftest import LONG, SlowRun
 from tests.conftest import heed_ctrl_c
+from tests.execution.plans import write_plan
 from tests.processes import (
     HARNESS,
     bits,
@@ -257,6 +259,7 @@ def test_docker_stop_leaves_the_time_that_an_end_in_order_has() -> None:
 @pytest.mark.fault("Ctrl-C during a command that only reads", "130, without a traceback")
 def test_ctrl_c_during_status_watch(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
+    write_plan(Storage(str(tmp_path / "artifacts")), "p", [])
     running = start([*HARNESS, "status", "--watch", "--results", str(tmp_path)])
     assert running.stdout is not None
     running.stdout.readline()

@@ -97,7 +97,9 @@ def test_the_serial_executor_is_seen_while_it_trains(
 
 
 def test_watching_ends_with_ctrl_c(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Store(tmp_path / "results").put(a_result())
+    store = Store(tmp_path / "results")
+    store.put(a_result())
+    write_plan(Storage(str(store.artifacts)), "p", [])
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
@@ -109,3 +111,14 @@ def test_watching_ends_with_ctrl_c(harness: Harness, tmp_path: Path, monkeypatch
     said = harness("status", "--watch")
     assert said.code == 0
     assert said.out.count("1 done, 0 running, 0 waiting, 0 failed") == 2
+
+
+def test_watching_ends_when_the_run_does(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "results")
+    store.put(a_result())
+    storage = Storage(str(store.artifacts))
+    write_plan(storage, "p", [])
+    monkeypatch.setattr(time, "sleep", lambda seconds: storage.remove("plans/p.json"))
+    said = harness("status", "--watch")
+    assert said.code == 0
+    assert said.out.count("1 done") == 2  # while it ran, and when it had ended
