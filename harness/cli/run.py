@@ -163,7 +163,8 @@ def run(
         typer.Option(
             metavar="N",
             rich_help_panel=WHERE,
-            help="Restart a trial up to N times if its process or node died. It resumes from its last checkpoint.",
+            help="Restart a trial up to N times if its process died; a node that goes away does not count. It resumes "
+            "from its last checkpoint.",
         ),
     ] = Request.max_failures,
     dry_run: Annotated[

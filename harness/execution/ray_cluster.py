@@ -61,7 +61,7 @@ class Cluster:
     address: str | None = None  # None: a Ray of our own on this machine
     cpus_per_trial: float = 1.0
     gpus_per_trial: float | None = None  # None: 1 if there are any
-    max_failures: int = 3  # how often a trial whose process or node died is started again
+    max_failures: int = 3  # how often a trial whose process died is started again; a lost node does not count
     scheduler: Scheduler = "none"
     select: str = "R@1"  # what the scheduler compares search trials by
     events: Events = training_events  # what a worker does with a job
@@ -136,11 +136,12 @@ class Cluster:
         queue = JobQueue(jobs)
         callback = TuneListener(queue, listener, self.max_failures)
         while not queue.is_over:
-            deaths = callback.deaths.total()
+            deaths = callback.deaths.counted.total()
             queue.start_all_again()
+            callback.held.clear()
             self.run(queue, callback, resources)
-            if queue.open and callback.deaths.total() == deaths:
-                raise RuntimeError(f"Ray Tune gave up {min(queue.open)} without a reason")
+            if not queue.is_over and callback.deaths.counted.total() == deaths:
+                raise RuntimeError(f"Ray Tune gave up {min(queue.open, default='all trials')} without a reason")
 
     def run(self, queue: JobQueue, callback: TuneListener, resources: dict[str, float]) -> None:
         """One run of Tune. Its own files are of no use to anybody, and stay on this machine."""

@@ -1,7 +1,6 @@
 """In the driver: passes the events that Tune receives from workers to our listener."""
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from harness.execution import heartbeat
+from harness.execution.ray_deaths import Deaths
 from harness.execution.ray_scheduler import name_of
 from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Failure, Job, Listener, Progress, Stopped, Trial, redacted
@@ -25,14 +25,18 @@ LOW_MEMORY = (
 class TuneListener(tune.Callback):
     """Passes every event on. An exception in a listener, such as a full disk, stops the run.
 
-    A trial whose process or node died is given to the queue again, unless it died more often than --max-failures.
+    A trial whose process or node died is given to the queue again, unless its process died more often than
+    --max-failures. Whether it was the node shows later: a trial that may have died too often is held until then.
     """
 
     def __init__(self, queue: JobQueue, listener: Listener, max_failures: int) -> None:
         self.queue = queue
         self.listener = listener
         self.max_failures = max_failures
-        self.deaths: Counter[str] = Counter()  # by the trial's name
+        self.deaths = Deaths()
+        self.held: set[str] = set()  # names of trials that start again only if it was their node
+        self.nodes: dict[str, str] = {}  # name of a running trial -> the id of its node
+        queue.on_ask = self.decide
         self.last: dict[str, Progress] = {}
         self.broken: Exception | None = None
 
@@ -40,6 +44,7 @@ class TuneListener(tune.Callback):
         return {}  # Tune pickles its callbacks in order to resume; we do not resume from Tune
 
     def on_trial_result(self, iteration: int, trials: list, trial: TuneTrial, result: dict, **info: Any) -> None:
+        self.nodes[name_of(trial)] = result["node"]
         event = result.pop("event", None)
         trial.last_result.pop("event", None)  # or Tune keeps it for the whole run
         if event is not None:
@@ -58,13 +63,25 @@ class TuneListener(tune.Callback):
         """Its process or node died: Tune gives it up, and the queue suggests it again. A process that dies after the
         trial's result has arrived takes nothing away."""
         name = name_of(trial)
+        node = self.nodes.pop(name, None)
         if name in self.queue.open:
-            self.deaths[name] += 1
             story = Path(trial.error_file).read_text() if trial.error_file else ""
-            self.count(self.queue.known[name], "its worker died {times} (--max-failures)", story)
-        if name in self.queue.open:
-            self.queue.start_again(name)
+            self.deaths.add(name, node, story)
+            if self.deaths.possible(name) > self.max_failures:
+                self.held.add(name)
+            else:
+                self.queue.start_again(name)
         forget_job(trial)
+
+    def decide(self) -> None:
+        """Give up what died too often, and start again what was held back and lost its node."""
+        for death in self.deaths.decide():
+            if death.name in self.held:
+                self.count(self.queue.known[death.name], "its worker died {times} (--max-failures)", death.story)
+                if death.name not in self.queue.open or self.deaths.possible(death.name) <= self.max_failures:
+                    self.held.discard(death.name)
+                    if death.name in self.queue.open:
+                        self.queue.start_again(death.name)
 
     def on_low_memory(self, story: str) -> None:
         """Ray has killed workers because the memory of a node ran low, and Tune falls with them. Of these it counts as
@@ -76,12 +93,12 @@ class TuneListener(tune.Callback):
         killed = [job for job in running if beats[job.trial.name].pid in sizes]
         largest = sorted(killed, key=lambda job: sizes[beats[job.trial.name].pid])[-1:]
         for job in largest or running or unfinished:  # whoever is known
-            self.deaths[job.trial.name] += 1
+            self.deaths.counted[job.trial.name] += 1
             self.count(job, LOW_MEMORY, story)
 
     def count(self, job: Job, error: str, story: str) -> None:
         """A failure, if its process died more often than --max-failures allows."""
-        deaths = self.deaths[job.trial.name]
+        deaths = self.deaths.counted[job.trial.name]
         if deaths > self.max_failures:
             times = f"{deaths} times" if deaths > 1 else "once"
             lines = redacted(story).splitlines(keepends=True)

@@ -1,7 +1,7 @@
 """What Tune runs next: a searcher that suggests the jobs that can start now."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import ray
@@ -25,12 +25,14 @@ class JobQueue(Searcher):
         self.known: dict[str, Job] = {}  # all that were given out, by the names of their trials
         self.open: set[str] = set()  # those among them that have not ended
         self.again: deque[Job] = deque()
+        self.on_ask: Callable[[], None] = lambda: None  # is called whenever Tune asks
         self.ours = {BASELINE, PRETRAINING, *losses.shipped()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its searcher in order to resume; we do not resume from Tune
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        self.on_ask()
         job = self.again.popleft() if self.again else self.following()
         if job is None:
             return Searcher.FINISHED if self.is_over else None

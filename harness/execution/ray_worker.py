@@ -68,6 +68,7 @@ class TrialWorker(tune.Trainable):
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
         job = replace(self.job, device=device)
         self.storage = Storage(job.storage)
+        self.node = ray.get_runtime_context().get_node_id()
         return_to_working_directory()
         self.events = type(self).events_of(job)
         self.begun = False
@@ -80,6 +81,7 @@ class TrialWorker(tune.Trainable):
             self.begun = True
             heartbeat.write(self.storage, self.job, None, log_file())
             print(f"{self.job.trial.name} begins", flush=True)
+            return {"node": self.node}  # known from the first moment on, if the node is lost
         while True:
             event = next(self.events)
             if isinstance(event, Failure):
@@ -88,13 +90,13 @@ class TrialWorker(tune.Trainable):
                 end = event.error if isinstance(event, Failure) else "done"
                 print(f"{self.job.trial.name} ends: {end}", flush=True)
                 export(self.job.trial, event)
-                return {"event": event, "done": True}
+                return {"event": event, "node": self.node, "done": True}
             if event.closes_epoch or event.note or time.monotonic() - began >= heartbeat.INTERVAL:
                 heartbeat.write(self.storage, self.job, event, log_file())
                 export(self.job.trial, event)
                 if event.closes_epoch and event.stage == "train":
-                    return {"event": event, "epoch": event.epoch, **event.metrics}
-                return {"event": event}
+                    return {"event": event, "node": self.node, "epoch": event.epoch, **event.metrics}
+                return {"event": event, "node": self.node}
 
     def cleanup(self) -> None:
         if hasattr(self, "events"):

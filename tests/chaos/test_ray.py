@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster as RayCluster
 from ray.exceptions import OutOfMemoryError
 from ray.tune import TuneError, Tuner
 
-from harness.execution import heartbeat, ray_searcher
+from harness.execution import heartbeat, ray_deaths, ray_searcher
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Job, Progress, Trial
@@ -36,7 +36,10 @@ ALONE = {"gpus_per_trial": 2.0}  # of the two GPUs of the cluster: one trial at 
     "one death is one death: the trial starts again up to --max-failures times, the others go on",
 )
 @pytest.mark.parametrize("max_failures", [0, 1])
-def test_a_death_during_a_reset_is_one_death(cluster: RayCluster, tmp_path: Path, max_failures: int) -> None:
+def test_a_death_during_a_reset_is_one_death(
+    cluster: RayCluster, tmp_path: Path, max_failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_deaths, "VERDICT", 2.0)
     jobs = jobs_of(experiment("triplet", seeds=3), tmp_path / "storage")
     results = {job.trial.id: a_result(job.trial) for job in jobs}
     order = tmp_path / "die"
@@ -68,18 +71,20 @@ def test_a_death_during_a_reset_is_one_death(cluster: RayCluster, tmp_path: Path
 )
 def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_searcher.ray, "put", lambda job: job)  # without a cluster
+    monkeypatch.setattr(ray_deaths, "alive_nodes", lambda: frozenset({"node"}))
+    monkeypatch.setattr(ray_deaths, "VERDICT", 0.0)
     jobs = jobs_of(experiment("triplet", seeds=2), tmp_path)
     queue, record = JobQueue(jobs), Record()
     names = [(queue.suggest("") or {})["trial"] for _ in jobs]  # type: ignore[index]
     listener = TuneListener(queue, record, max_failures=0)
     done, dead = (SimpleNamespace(config={"trial": name}, evaluated_params={}, last_result={}) for name in names)
     done.error_file = dead.error_file = None
-    listener.on_trial_result(1, [], done, {"event": a_result(jobs[0].trial)})
+    listener.on_trial_result(1, [], done, {"event": a_result(jobs[0].trial), "node": "node"})
     for trial in (done, dead):
         listener.on_trial_error(1, [], trial)
+    assert queue.suggest("") == "FINISHED"
     assert list(record.results) == [jobs[0].trial.id]
     assert [failure.trial.id for failure in record.failures] == [jobs[1].trial.id]
-    assert queue.suggest("") == "FINISHED"
 
 
 def killed(storage: Path, hog: Trial) -> str:
@@ -147,6 +152,43 @@ def test_a_node_that_has_just_died_is_left_out(cluster: RayCluster, tmp_path: Pa
     finally:
         cluster.remove_node(doomed, allow_graceful=False)
     assert set(record.results) == set(results)
+
+
+@pytest.mark.chaos_long
+@pytest.mark.fault(
+    "a spot node is taken away and comes back, more often than --max-failures",
+    "its trial starts again each time, and is no failure",
+)
+def test_nodes_that_go_away_are_no_failures(cluster: RayCluster, tmp_path: Path) -> None:
+    """Only the spot node has four GPUs, so that the trial waits until it is back."""
+    (job,) = jobs_of(experiment("triplet"), tmp_path / "storage")
+    result, spot, lost = a_result(job.trial), [cluster.add_node(num_cpus=1, num_gpus=4)], tmp_path / "lost"
+    lost.mkdir()
+
+    def events(_: Job) -> Iterator[Event]:
+        while len(list(lost.iterdir())) < 2:
+            yield Progress.idle("train", "waits for its node to be lost")
+            time.sleep(0.2)
+        yield result
+
+    attempts: set[int] = set()
+
+    def take_away(trial: Trial, event: Event) -> None:
+        beats = heartbeat.read(Storage(str(tmp_path / "storage")))
+        new = {beat.pid for beat in beats} - attempts
+        if isinstance(event, Progress) and new and len(attempts) < 2:
+            attempts.update(new)
+            cluster.remove_node(spot.pop(), allow_graceful=False)
+            (lost / str(len(attempts))).touch()
+            spot.append(cluster.add_node(num_cpus=1, num_gpus=4))
+
+    record = Record(take_away)
+    with connected(cluster, tmp_path / "storage", events=events, gpus_per_trial=4.0, max_failures=0) as running:
+        running.execute([job], record)
+    cluster.remove_node(spot.pop())
+    assert len(attempts) == 2
+    assert not record.failures
+    assert set(record.results) == {job.trial.id}
 
 
 HOG = """

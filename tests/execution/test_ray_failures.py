@@ -9,6 +9,7 @@ from ray.cluster_utils import Cluster as RayCluster
 from ray.util.state import list_actors
 
 from harness import storage as names
+from harness.execution import ray_deaths
 from harness.spec import Event, Progress, Result, Trial
 from harness.storage import Storage
 from tests.execution.ray_runs import Record, connected, experiment, jobs_of, own_loss, same, serially
@@ -90,7 +91,10 @@ def test_a_trial_that_raises_is_a_failure_at_once_and_stops_nobody(cluster: RayC
     assert [result.trial.loss for result in record.results.values()] == ["triplet"]
 
 
-def test_a_worker_that_dies_each_time_is_given_up_after_max_failures(cluster: RayCluster, tmp_path: Path) -> None:
+def test_a_worker_that_dies_each_time_is_given_up_after_max_failures(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_deaths, "VERDICT", 2.0)
     deadly = own_loss(tmp_path, "os._exit(1)")
     jobs = [*jobs_of(experiment(deadly), tmp_path / "ray"), *jobs_of(experiment("triplet"), tmp_path / "ray")]
     record = Record()
@@ -138,7 +142,10 @@ def test_a_node_that_is_always_low_on_memory_fails_every_trial(
     from ray.exceptions import OutOfMemoryError
     from ray.tune import Tuner
 
-    def low(_: Tuner) -> None:
+    def low(tuner: Tuner) -> None:
+        queue = tuner._local_tuner._tune_config.search_alg
+        while isinstance(queue.suggest("a trial of Tune"), dict):
+            pass
         raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("2 worker(s) were killed")
 
     monkeypatch.setattr(Tuner, "fit", low)

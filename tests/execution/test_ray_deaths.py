@@ -1,0 +1,45 @@
+"""Deaths of processes count, deaths of nodes do not; Ray itself is made up."""
+
+import pytest
+
+from harness.execution import ray_deaths
+from harness.execution.ray_deaths import Deaths
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The nodes that Ray shows as alive."""
+    nodes = {"a", "b"}
+    monkeypatch.setattr(ray_deaths, "alive_nodes", lambda: frozenset(nodes))
+    monkeypatch.setattr(ray_deaths, "PAUSE", 0.0)
+    return nodes
+
+
+def test_a_death_counts_if_its_node_is_still_alive_later(alive: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths = Deaths()
+    deaths.add("trial", "a", "killed")
+    assert deaths.decide() == []
+    assert (deaths.counted["trial"], deaths.possible("trial")) == (0, 1)
+    monkeypatch.setattr(ray_deaths, "VERDICT", 0.0)
+    assert [death.story for death in deaths.decide()] == ["killed"]
+    assert (deaths.counted["trial"], deaths.possible("trial")) == (1, 1)
+
+
+def test_a_death_with_its_node_does_not_count(alive: set[str]) -> None:
+    deaths = Deaths()
+    deaths.add("trial", "a", "")
+    alive.discard("b")
+    assert deaths.decide() == []  # another node
+    alive.discard("a")
+    assert len(deaths.decide()) == 1
+    assert deaths.possible("trial") == 0
+
+
+def test_a_death_before_the_first_report_does_not_count_if_any_node_went(alive: set[str]) -> None:
+    deaths = Deaths()
+    alive.discard("b")
+    deaths.add("first", None, "")
+    deaths.add("second", "a", "")
+    assert [death.name for death in deaths.decide()] == ["first"]
+    assert deaths.possible("first") == 0
+    assert deaths.possible("second") == 1
