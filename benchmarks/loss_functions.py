@@ -1,4 +1,5 @@
-"""Time of forward + backward of our losses against pytorch-metric-learning's, and the memory that ours take.
+"""Time of forward + backward of our losses against pytorch-metric-learning's, and the memory that ours take; of methods
+that are more than a loss, time and memory of a whole training step relative to the triplet loss.
 
     python benchmarks/loss_functions.py              # everything, a few minutes
     python benchmarks/loss_functions.py --only margin,arcface
@@ -207,6 +208,56 @@ def memory() -> None:
         print(f"  {name:20} {', '.join(grown)}")
 
 
+METHODS = tuple(name for name in losses.shipped() if losses.facts(name).extras)
+STEP = """
+import json, sys, time, torch
+from pathlib import Path
+from harness import config, plan
+from harness.data import listing, loading
+from harness.data.folds import fold
+from harness.spec import Experiment, Job
+from harness.training import feeding, loop, setup
+torch.set_num_threads(1)
+name, count = sys.argv[1], int(sys.argv[2])
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+dataset = listing.identify(config.dataset("emoji"), Path())
+trial = plan.final(Experiment(dataset, config.protocol("quick"), (config.loss(name),)), {})[0]
+images = loading.embedded(dataset)
+ready, loss = setup.set_up(Job(trial, dataset, "", device="cpu"), images, fold(images, dataset, "test"))
+stage = setup.main_stage(ready, loss)
+learner = loop.Learner.of(ready, stage)
+learner.train()
+batches = [batch for _, batch in zip(range(count + 1), feeding.load(ready, stage, 1))]
+open("/proc/self/clear_refs", "w").write("5")  # the peak starts here
+before = peak()
+loop.step(learner, batches[0])
+grown, seconds = peak() - before, []
+for batch in batches[1:]:
+    begun = time.perf_counter()
+    loop.step(learner, batch)
+    seconds.append(time.perf_counter() - begun)
+print(json.dumps([sorted(seconds)[len(seconds) // 2], grown]))
+"""
+
+
+def methods(only: set[str], steps: int = 8) -> None:
+    """Time and memory of a whole step, network and head included, relative to the triplet loss."""
+    print("\na step of training on emoji, protocol quick, relative to triplet: median time, growth of the process")
+    usual: list[float] = []
+    for name in ("triplet", *(name for name in METHODS if not only or name in only)):
+        run = subprocess.run([sys.executable, "-c", STEP, name, str(steps)], capture_output=True, text=True, check=True)
+        seconds, grown = json.loads(run.stdout)
+        usual = usual or [seconds, grown]
+        print(
+            f"  {name:22} {1e3 * seconds:8.0f} ms {seconds / usual[0]:6.2f}x {grown / 1e3:8.0f} MB "
+            f"{grown / usual[1]:6.2f}x",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="losses, comma-separated")
@@ -217,6 +268,8 @@ def main() -> None:
     if not only:
         group_with_many_classes()
         memory()
+    if not only or only & set(METHODS):
+        methods(only)
 
 
 if __name__ == "__main__":
