@@ -54,7 +54,8 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
     ]
     for failure in failures:
         lines.append(f"{failure['name']}  failed: {failure['error']}")
-        lines.append(f"  {failure['log'] or 'its worker left no log'}")
+        if failure["log"]:
+            lines.append(f"  {failure['log']}")
     if problems:
         lines.append(f"{len(problems)} file{'s' if len(problems) > 1 else ''} cannot be read")
     return "\n  ".join(lines), problems
