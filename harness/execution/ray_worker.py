@@ -110,7 +110,7 @@ def show_as(name: str) -> None:
     """Name this process: the dashboard's page of a node lists its workers by the names of their processes, as ps does.
     Ray names it after the method at each call."""
     with contextlib.suppress(ImportError):  # no part of Ray's public interface
-        from ray._raylet import setproctitle
+        from ray._raylet import setproctitle  # type: ignore[attr-defined]
 
         setproctitle(f"ray::{name}")
 
