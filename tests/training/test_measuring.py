@@ -82,9 +82,9 @@ def test_the_training_seconds_leave_the_last_evaluation_out(
 ) -> None:
     clock, real = Clock(monkeypatch), metrics.measure
 
-    def slow(*arguments: Any) -> Generator[Step, None, dict[str, float]]:
+    def slow(*arguments: Any, **more: Any) -> Generator[Step, None, dict[str, float]]:
         clock.now += 1000
-        return (yield from real(*arguments))
+        return (yield from real(*arguments, **more))
 
     monkeypatch.setattr(metrics, "measure", slow)
     seconds = run(trial(), tmp_path)[0].seconds
@@ -98,10 +98,10 @@ def test_curves_take_no_training_time_but_time_of_their_own_and_no_k_means(
 ) -> None:
     clock, score, cluster, calls = Clock(monkeypatch), metrics.score, metrics.cluster, []
 
-    def slow_score(*arguments: Any) -> Generator[Step, None, metrics.Scores]:
+    def slow_score(*arguments: Any, **more: Any) -> Generator[Step, None, metrics.Scores]:
         clock.now += 1000
         calls.append("retrieval")
-        return (yield from score(*arguments))
+        return (yield from score(*arguments, **more))
 
     def counted_cluster(*arguments: Any) -> Generator[Step, None, torch.Tensor]:
         calls.append("NMI")
