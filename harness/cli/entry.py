@@ -15,10 +15,9 @@ def stop_if_hidden() -> None:
     found = find_spec("losses")  # without importing it
     folder = Path(found.origin).parent if found and found.origin else Path(".")
     if folder.parent != Path(harness.__file__).parent.parent:
-        print(
+        sys.stderr.write(  # not with `say`, which imports losses
             f"harness: {folder} hides our package of the same name: it comes first on Python's import path; "
-            "take its folder out of PYTHONPATH",
-            file=sys.stderr,
+            "take its folder out of PYTHONPATH\n"
         )
         sys.exit(2)
 
