@@ -75,8 +75,10 @@ lr = [1e-4, 1e-2]
 
 
 def heed_ctrl_c() -> None:
-    """For a child before it starts: what a shell runs in the background, as it may these tests, ignores SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For a child before it starts: what a shell runs in the background, as it may these tests, ignores SIGINT, and
+    under nohup SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
