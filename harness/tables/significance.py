@@ -87,7 +87,8 @@ def marked_column(cells: Sequence[Cell], trained: Sequence[bool]) -> list[Cell]:
         replace(
             cell,
             best=place in equal,
-            tied=place not in equal and p.get(place, math.nan) > SIGNIFICANT,
+            tied=place not in equal
+            and bool(p.get(place, math.nan) > SIGNIFICANT),  # not numpy's, which JSON does not know
             unpaired=place not in equal and place in p and math.isnan(p[place]),
         )
         for place, cell in enumerate(cells)

@@ -115,7 +115,7 @@ def test_a_driver_beats_while_its_trials_run(tmp_path: Path, monkeypatch: pytest
 def test_a_trial_that_evaluates_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """Every report of an evaluation reaches its heartbeat."""
     monkeypatch.setattr(heartbeat, "INTERVAL", 0.0)
-    words = {"evaluate": "evaluating", "rank": "ranking  3/9 queries", "cluster": "clustering for NMI"}
+    words = {"evaluate": "evaluating", "rank": "ranking 3/9 queries", "cluster": "clustering for NMI"}
 
     def events(job: Job, *_: object) -> Iterator[Event]:
         yield Progress(stage, 1, 1, 3, 9, math.nan, 1.0, 1.0)

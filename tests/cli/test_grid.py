@@ -72,7 +72,7 @@ def test_a_grid_runs_its_cells_and_nothing_else_and_only_once(small: Path, harne
 
     again = harness(*WORDS, *GRID)
     assert (again.code, again.out, again.err) == (0, said.out, "")
-    assert harness(*WORDS, *GRID, "--dry-run").out.count("stored") == 6
+    assert harness(*WORDS, *GRID, "--dry-run").out.count("  stored  ") == 6
     # what another command has stored is a cell, and the other way round
     set_ = ("--set", "fold=val0", "--set", "group.anchors=1", "--set", "samples_per_class=3")
     assert "group-" not in harness(*WORDS, *set_).err

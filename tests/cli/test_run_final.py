@@ -55,7 +55,7 @@ def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
     for again in ((*words, "--curves"), words):
         assert "epoch" not in harness(*again).err
     assert final() == drawn
-    assert "0 to run" in harness(*words, "--dry-run", "--curves").out
+    assert "nothing to run" in harness(*words, "--dry-run", "--curves").out
     single = next(id for id, one in drawn.items() if not one["ensemble"])
     assert "--curves" in harness("show", single).out.partition("Reproduce with:")[2].split("\n\n")[0]
 

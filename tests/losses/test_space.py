@@ -81,10 +81,10 @@ def test_the_rates_contain_what_is_published_under_fair_and_where_a_loss_states_
 
 @pytest.mark.parametrize("name", losses.shipped())
 def test_every_loss_that_owns_parameters_has_a_rate_of_its_own(name: str) -> None:
-    spec, loss = config.loss(name), losses.get(name)(4, 3)
-    assert ("lr_factor" in spec.knobs) == any(True for _ in loss.parameters())
+    spec, loss = config.loss(name), losses.get(name)(4, 16)
+    assert ("lr_factor" in spec.knobs) == any(owned.requires_grad for owned in loss.parameters())
     if "lr_factor" in spec.knobs:
-        assert losses.get(name)(4, 3, lr_factor=7.0).lr_factor == 7.0
+        assert losses.get(name)(4, 16, lr_factor=7.0).lr_factor == 7.0
 
 
 @pytest.mark.parametrize(
