@@ -81,7 +81,7 @@ def test_a_pretraining_whose_file_is_gone_is_done_again(small: Path, tmp_path: P
     content = file.read_bytes()
     file.unlink()
     said = harness(*RUN, "--set", "lr=0.002", "--dry-run")
-    assert re.search(r"pretraining-blobs-test-\w{12} +0 +[a-z ]*0.001 +pretrain_epochs=2 *\n", said.out)
+    assert re.search(r"pretraining-blobs-test-\w{12} +0 +to run +0.001 +pretrain_epochs=2 *\n", said.out)
     assert harness(*RUN, "--set", "lr=0.002").code == 0
     assert file.read_bytes() == content
     assert not any("pretrain" in result.seconds for result in stored(tmp_path) if not result.trial.is_pretraining)
