@@ -92,8 +92,9 @@ def cluster() -> Iterator["RayCluster"]:
     """A head with 8 logical CPUs and 2 logical GPUs on this machine, shared by all tests that need Ray."""
     from ray.cluster_utils import Cluster
 
-    # a port of None: any that is free, where another Ray has a dashboard too
-    head = {"num_cpus": 8, "num_gpus": 2, "include_dashboard": True, "dashboard_port": None}
+    # ports of None and 0: any that are free, where another Ray has a dashboard and its agents too
+    head = {"num_cpus": 8, "num_gpus": 2, "include_dashboard": True}
+    head |= {"dashboard_port": None, "dashboard_agent_listen_port": 0}
     started = Cluster(initialize_head=True, head_node_args=head)
     yield started
     started.shutdown()

@@ -163,6 +163,7 @@ def test_asha_takes_a_trial_that_stops_as_trained_in_full() -> None:
     stopping = a_trial(fold="val0", epochs=8, stop_after=2)
     jobs = {"a": Job(stopping, config.dataset("emoji"), "", validate=True)}
     scheduler = PerLoss(jobs, "R@1")
+    scheduler.on_trial_add(None, Named("a"))  # type: ignore[arg-type]
     (rungs,) = scheduler.rungs.values()
     assert rungs._max_t == 2
     assert scheduler.on_trial_result(None, Named("a"), {"epoch": 2, "R@1": 0.0}) == "CONTINUE"  # type: ignore[arg-type]
