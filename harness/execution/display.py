@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.live import Live
 
 from harness.execution.pace import Running
@@ -130,7 +130,8 @@ class Display:
     def _print(self, text: str) -> None:
         # a line stays a line where the output is a file; no markup: names are the user's
         wraps = self.console.is_terminal
-        self.console.print(printable(text), soft_wrap=not wraps, overflow="fold", markup=False, highlight=False)
+        overflow: OverflowMethod = "fold" if wraps else "ignore"
+        self.console.print(printable(text), soft_wrap=not wraps, overflow=overflow, markup=False, highlight=False)
 
     def _log(self, text: str) -> None:
         if self.log is None:

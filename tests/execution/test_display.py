@@ -65,6 +65,12 @@ def test_a_file_gets_a_line_per_event_with_the_time_of_day() -> None:
     ]
 
 
+def test_a_line_of_a_file_is_whole_however_long_it_is() -> None:
+    screen = io.StringIO()
+    Display(Console(file=screen, width=80)).line("words " * 40)
+    assert screen.getvalue()[9:] == "words " * 40 + "\n"
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_log_has_the_same_lines_whatever_the_screen_is(terminal: bool, tmp_path: Path) -> None:
     shown(terminal=terminal, log=tmp_path / "logs" / "a.log")
