@@ -96,6 +96,9 @@ def test_a_ray_job_runs_it_and_refuses_a_relative_results_folder(
     submit = [shutil.which("ray", path=str(Path(sys.executable).parent)) or "ray", "job", "submit"]
     submit += ["--address", f"http://{cluster.head_node.webui_url}"]
     submit += ["--working-dir", str(folder), "--"]
+    until(
+        lambda: "No available agent" not in finish([*submit, "true"]).stderr
+    )  # Ray's, which starts after the dashboard
     refused = finish([*submit, *command(Path("relative"))])
     assert refused.returncode != 0
     assert "give an absolute path" in refused.stdout + refused.stderr
