@@ -100,7 +100,7 @@ def test_a_worker_is_named_after_the_trial_that_it_is_at(cluster: RayCluster, tm
     def look(trial: Trial, event: Event) -> None:
         if isinstance(event, Progress):
             assert event.note == f"ray::{trial.name}"
-            actors.extend(list_actors(filters=[("state", "=", "ALIVE")], detail=True))
+            actors.extend(list_actors(cluster.address, filters=[("state", "=", "ALIVE")], detail=True))
 
     record = Record(look)
     with connected(cluster, tmp_path / "ray", cpus_per_trial=8.0, events=named) as running:  # one worker, two trials

@@ -57,7 +57,7 @@ def test_trials_of_a_lost_node_go_on_elsewhere(cluster: RayCluster, tmp_path: Pa
     def interfere(trial: Trial, event: Event) -> None:
         if gone or not isinstance(event, Progress) or event.stage != "train" or event.epoch < 2:
             return
-        actors = list_actors(filters=[("state", "=", "ALIVE")])
+        actors = list_actors(cluster.address, filters=[("state", "=", "ALIVE")])
         if any(actor.node_id == address and actor.pid == pid_of(trial, tmp_path / "ray") for actor in actors):
             gone.append(trial.id)
             cluster.remove_node(doomed)
