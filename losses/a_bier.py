@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from losses import boosting as boosting_
-from losses.base import Limit, Loss, Positive, Range, Trunk, Z
+from losses.base import Limit, Loss, Positive, Range
 
 HIDDEN = 512  # units of a regressor
 
@@ -28,7 +28,7 @@ def reverse(x: Tensor) -> Tensor:
     return Reverse.apply(x)
 
 
-class ABier(Loss):
+class ABier(boosting_.Boosted, Loss):
     """BIER with an adversarial diversity loss (Opitz et al., TPAMI; released code of the authors).
 
     L = L_BIER + diversity ( sum over p < q of (L_adv + norm_weight L_reg)  +  norm_weight sum_m penalty(W_m) )
@@ -92,7 +92,7 @@ class ABier(Loss):
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha, self.beta, self.cost = alpha, beta, cost
-        self.boosting: boosting_.Boosting = boosting
+        self.boosting = boosting
         self.shrinkage = shrinkage
         self.diversity, self.norm_weight = diversity, norm_weight
         self.lr_factor = lr_factor
@@ -101,30 +101,7 @@ class ABier(Loss):
             nn.Sequential(nn.Linear(q, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, p)) for p, q in combinations(self.sizes, 2)
         )
 
-    def head(self, trunk: Trunk) -> nn.Module:
-        return boosting_.Learners(trunk, self.dim, diverse=self.diversity > 0)
-
-    def represent(self, z: Z) -> Tensor:
-        assert isinstance(z, dict)
-        return boosting_.joined(z["embedding"], self.sizes)
-
-    def forward(self, z: Z, labels: Tensor) -> Tensor:
-        assert isinstance(z, dict)
-        value = boosting_.deviance(
-            z["embedding"],
-            labels,
-            self.sizes,
-            alpha=self.alpha,
-            beta=self.beta,
-            cost=self.cost,
-            boosting=self.boosting,
-            shrinkage=self.shrinkage,
-        )
-        if self.diversity and "projections" in z:
-            value = value + self.diversity * self.adversarial(z["projections"], z["weight"])
-        return value
-
-    def adversarial(self, g: Tensor, weight: Tensor) -> Tensor:
+    def diversity_loss(self, g: Tensor, weight: Tensor) -> Tensor:
         """The diversity loss of the projections g (n, dim) and of the weights W (dim, width)."""
         total = sum(self.norm_weight * penalty(part) for part in weight.split(self.sizes))
         pairs = combinations(g.split(self.sizes, dim=1), 2)

@@ -3,13 +3,13 @@
 from itertools import combinations
 from typing import Annotated, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from losses import boosting as boosting_
-from losses.base import Limit, Loss, Positive, Range, Trunk, Z
+from losses.base import Limit, Loss, Positive, Range
 
 
-class Bier(Loss):
+class Bier(boosting_.Boosted, Loss):
     """Learners of 3 : 5 : 8 dimensions, each trained on the pairs that those before it get wrong (Opitz et al.).
 
     Learner m gives f_m = W_m h + b_m, h the pooled features; s_m(i, j) is the cosine of two images in it.
@@ -73,35 +73,12 @@ class Bier(Loss):
     ) -> None:
         super().__init__(num_classes, dim)
         self.alpha, self.beta, self.cost = alpha, beta, cost
-        self.boosting: boosting_.Boosting = boosting
+        self.boosting = boosting
         self.shrinkage = shrinkage
         self.diversity, self.norm_weight = diversity, norm_weight
         self.sizes = boosting_.sizes(dim)
 
-    def head(self, trunk: Trunk) -> nn.Module:
-        return boosting_.Learners(trunk, self.dim, diverse=self.diversity > 0)
-
-    def represent(self, z: Z) -> Tensor:
-        assert isinstance(z, dict)
-        return boosting_.joined(z["embedding"], self.sizes)
-
-    def forward(self, z: Z, labels: Tensor) -> Tensor:
-        assert isinstance(z, dict)
-        value = boosting_.deviance(
-            z["embedding"],
-            labels,
-            self.sizes,
-            alpha=self.alpha,
-            beta=self.beta,
-            cost=self.cost,
-            boosting=self.boosting,
-            shrinkage=self.shrinkage,
-        )
-        if self.diversity and "projections" in z:
-            value = value + self.diversity * self.activation(z["projections"], z["weight"])
-        return value
-
-    def activation(self, g: Tensor, weight: Tensor) -> Tensor:
+    def diversity_loss(self, g: Tensor, weight: Tensor) -> Tensor:
         """The diversity loss of the projections g (n, dim) and of the weights W (dim, width)."""
         # the mean over u and v of (g_p[u] g_q[v])^2 is the product of two means
         squares = [part.square().mean(dim=1) for part in g.split(self.sizes, dim=1)]

@@ -21,6 +21,46 @@ def sizes(dim: int) -> list[int]:
     return found
 
 
+class Boosted(nn.Module):
+    """A loss of boosted learners; what it adds is how it keeps them apart."""
+
+    dim: int
+    sizes: list[int]
+    alpha: float
+    beta: float
+    cost: float
+    boosting: Boosting
+    shrinkage: float
+    diversity: float
+
+    def head(self, trunk: Trunk) -> nn.Module:
+        return Learners(trunk, self.dim, diverse=self.diversity > 0)
+
+    def represent(self, z: Z) -> Tensor:
+        assert isinstance(z, dict)
+        return joined(z["embedding"], self.sizes)
+
+    def forward(self, z: Z, labels: Tensor) -> Tensor:
+        assert isinstance(z, dict)
+        value = deviance(
+            z["embedding"],
+            labels,
+            self.sizes,
+            alpha=self.alpha,
+            beta=self.beta,
+            cost=self.cost,
+            boosting=self.boosting,
+            shrinkage=self.shrinkage,
+        )
+        if self.diversity and "projections" in z:
+            value = value + self.diversity * self.diversity_loss(z["projections"], z["weight"])
+        return value
+
+    def diversity_loss(self, g: Tensor, weight: Tensor) -> Tensor:
+        """Of the projections g (n, dim) and of the weights W (dim, width)."""
+        raise NotImplementedError
+
+
 class Learners(nn.Module):
     """One Linear, whose rows are the learners': embedding f = W h + b. Where diversity is wanted, also the projections
     g = W stopgrad(h), without bias, and W itself: through them no gradient reaches the trunk."""

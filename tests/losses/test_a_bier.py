@@ -42,7 +42,7 @@ def test_diversity_gives_the_trunk_no_gradient() -> None:
     trunk = SmallTrunk.of(6)
     head = loss.head(trunk)
     z = head(torch.randn(5, 6))
-    loss.adversarial(z["projections"], z["weight"]).backward()
+    loss.diversity_loss(z["projections"], z["weight"]).backward()
     assert all(p.grad is None for stage in trunk.stages for p in stage.parameters())
     assert head.linear.weight.grad.abs().sum() > 0
     assert head.linear.bias.grad is None
@@ -84,7 +84,7 @@ def slow_adversarial(loss: Any, g: Tensor, W: Tensor) -> float:
 def test_the_adversarial_loss_equals_the_loop() -> None:
     g, W = projections()
     loss = ABier(3, DIM, norm_weight=0.7).double()
-    assert loss.adversarial(g, W).item() == pytest.approx(slow_adversarial(loss, g, W), rel=1e-9)
+    assert loss.diversity_loss(g, W).item() == pytest.approx(slow_adversarial(loss, g, W), rel=1e-9)
 
 
 def test_regressors_and_learners_pull_in_opposite_directions() -> None:
@@ -95,7 +95,7 @@ def test_regressors_and_learners_pull_in_opposite_directions() -> None:
     parameters = list(loss.regressors.parameters())
     g.requires_grad_()
     W.requires_grad_()
-    reversed_ = torch.autograd.grad(loss.adversarial(g, W), [g, W, *parameters])
+    reversed_ = torch.autograd.grad(loss.diversity_loss(g, W), [g, W, *parameters])
     parts = g.split(loss.sizes, dim=1)
     plain = sum(0.5 * loss_penalty(part) for part in W.split(loss.sizes))
     for regressor, (p, q) in zip(loss.regressors, [(0, 1), (0, 2), (1, 2)], strict=True):
@@ -124,7 +124,7 @@ def test_a_regressor_that_is_zero_gives_nothing() -> None:
     for parameter in loss.regressors.parameters():
         parameter.data.zero_()
     g.requires_grad_()
-    value = loss.adversarial(g, W)
+    value = loss.diversity_loss(g, W)
     assert value == 0
     assert torch.autograd.grad(value, g)[0].abs().sum() == 0
 

@@ -167,20 +167,20 @@ def slow_activation(g: Tensor, W: Tensor, norm_weight: float) -> float:
 def test_the_activation_loss_equals_the_loop() -> None:
     g, W = projections()
     loss = Bier(3, DIM, diversity=1.0, norm_weight=3.0)
-    assert loss.activation(g, W).item() == pytest.approx(slow_activation(g, W, 3.0), rel=1e-9)
+    assert loss.diversity_loss(g, W).item() == pytest.approx(slow_activation(g, W, 3.0), rel=1e-9)
 
 
 def test_the_activation_loss_scales_with_the_square_of_a_learner() -> None:
     g, W = projections()
     loss = Bier(3, DIM, diversity=1.0, norm_weight=0.0)
     scaled = torch.cat([3 * g[:, :3], g[:, 3:]], dim=1)
-    alone = loss.activation(torch.cat([g[:, :3], torch.zeros_like(g[:, 3:])], dim=1), W)
-    others = loss.activation(torch.cat([torch.zeros_like(g[:, :3]), g[:, 3:]], dim=1), W)
+    alone = loss.diversity_loss(torch.cat([g[:, :3], torch.zeros_like(g[:, 3:])], dim=1), W)
+    others = loss.diversity_loss(torch.cat([torch.zeros_like(g[:, :3]), g[:, 3:]], dim=1), W)
     assert alone == 0  # it is in pairs with learners that are 0
-    with_first = loss.activation(g, W) - others
-    torch.testing.assert_close(loss.activation(scaled, W), 9 * with_first + others)
+    with_first = loss.diversity_loss(g, W) - others
+    torch.testing.assert_close(loss.diversity_loss(scaled, W), 9 * with_first + others)
     order = torch.tensor([2, 0, 1, *range(3, DIM)])
-    torch.testing.assert_close(loss.activation(g[:, order], W), loss.activation(g, W))
+    torch.testing.assert_close(loss.diversity_loss(g[:, order], W), loss.diversity_loss(g, W))
 
 
 def head_on_a_small_network(loss: Any) -> tuple[Any, Any]:
@@ -193,7 +193,7 @@ def test_diversity_gives_the_trunk_no_gradient() -> None:
     loss = Bier(3, DIM, diversity=1.0)
     trunk, head = head_on_a_small_network(loss)
     z = head(torch.randn(5, 6))
-    loss.activation(z["projections"], z["weight"]).backward()
+    loss.diversity_loss(z["projections"], z["weight"]).backward()
     assert all(p.grad is None for stage in trunk.stages for p in stage.parameters())
     assert head.linear.weight.grad.abs().sum() > 0
     assert head.linear.bias.grad is None
