@@ -31,15 +31,13 @@ NAME_WIDTH = 40  # of a class
 SCREEN = 80  # columns
 NOTHING = "-"
 
-SideArgument = Annotated[
-    str, typer.Argument(help="A loss with final runs, or the id of a run (all its seeds are compared) or ensemble.")
-]
+SIDE = "A loss with final runs, or the id of a run (all its seeds are compared) or ensemble."
 
 
 @app.command("compare", epilog="Example: harness compare triplet normalized_softmax", rich_help_panel=LOOKING)
 def compare_(
-    a: SideArgument,
-    b: SideArgument,
+    a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
+    b: Annotated[str, typer.Argument(metavar="B", help=SIDE)],
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,

@@ -92,6 +92,7 @@ MISTAKES = [
     ("ls runs", "no results in"),
     ("ls", "KIND is missing; usage: harness ls [OPTIONS] KIND"),
     ("show", "ID|NAME is missing; usage: harness show [OPTIONS] ID|NAME"),
+    ("compare group", "B is missing; usage: harness compare [OPTIONS] A B"),
     ("show 123abc", "no loss, protocol, dataset or result in"),
     ("rm 123abc", "no result or failed trial in"),
     ("import nowhere", "nowhere is not a results folder"),
