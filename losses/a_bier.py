@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from losses import boosting as boosting_
-from losses.base import Limit, Loss, Positive, Range
+from losses.base import Limit, Loss, Positive, Range, Rates
 
 HIDDEN = 512  # units of a regressor
 
@@ -64,6 +64,7 @@ class ABier(boosting_.Boosted, Loss):
         "cost": Range(5.0, 50.0, log=True),
         "shrinkage": Range(0.01, 1.0, log=True),
         "diversity": Range(1e-6, 1e-3, log=True),
+        "lr_factor": Rates(1e-6, 1e-2),
     }
     non_negative = False
     exact = {"boosting": "none", "diversity": 0.0}

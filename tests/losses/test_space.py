@@ -54,6 +54,7 @@ PUBLISHED = {
     },
 }
 RATES = {
+    "a_bier": (1e-5,),
     "arcface": (5.13e-3, 7.39e-6, 2.01e-3, 3.95e-2),
     "margin": (1.31e-3, 1.11e-4, 1.82e-3, 1e-6, 2.65e-4, 4.76e-5, 7.1e-5, 1.32e-2),
     "normalized_softmax": (4.46e-3, 1.1e-2, 5.46e-4, 7.2e-2),
@@ -85,6 +86,7 @@ def test_every_loss_that_owns_parameters_has_a_rate_of_its_own(name: str) -> Non
     assert ("lr_factor" in spec.knobs) == any(owned.requires_grad for owned in loss.parameters())
     if "lr_factor" in spec.knobs:
         assert losses.get(name)(4, 16, lr_factor=7.0).lr_factor == 7.0
+        assert "lr_factor" in losses.get(name).space or name == "group"  # stored searches of it were drawn without
 
 
 @pytest.mark.parametrize(
