@@ -120,8 +120,14 @@ class Account:
         return [trial for trial in unique if self.rerun or not self.is_done(trial)]
 
     def needs(self, trials: Iterable[Trial]) -> list[Trial]:
-        """What the missing ones among these trials need and is missing too."""
-        return self.pending(need for trial in self.pending(trials) for need in plan.needs(self.experiment, trial))
+        """What the missing ones among these trials need and is missing too, each before what needs it. What is among
+        these trials itself is left out."""
+        given = {trial.id: trial for trial in trials}
+        found: dict[str, Trial] = {}
+        for trial in self.pending(given.values()):
+            for need in self.pending(plan.needs(self.experiment, trial)):
+                found |= {one.id: one for one in (*self.needs([need]), need) if one.id not in found}
+        return [need for need in found.values() if need.id not in given]
 
     def is_done(self, trial: Trial) -> bool:
         """Whether a trial is stored, with curves if the experiment wants them and with the metrics of each epoch if it

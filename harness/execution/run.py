@@ -118,8 +118,10 @@ class Run:
     def job(self, trial: Trial) -> Job:
         experiment, account = self.account.experiment, self.account
         origin: dict[str, Any] = {**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler}
-        for need in account.stored(plan.needs(experiment, trial)):
-            origin["pretraining"] = {"id": need.id, "seconds": need.seconds["total"]}
+        needs = tuple(account.stored(plan.needs(experiment, trial)))
+        for need in needs:
+            if need.trial.is_pretraining:
+                origin["pretraining"] = {"id": need.id, "seconds": need.seconds["total"]}
         return Job(
             trial,
             experiment.dataset,
@@ -136,6 +138,7 @@ class Run:
             select_epochs=account.selects_epochs(trial),
             curves=account.draws_curves(trial),
             nmi=account.purpose(trial) != "search" or experiment.protocol.select == "NMI",
+            needs=needs,
         )
 
     def discard_weights(self, results: list[Result]) -> None:

@@ -74,6 +74,7 @@ class Job:
     skip_bad_images: bool = False
     weights_file: str = ""  # the file that weights=file:HASH names
     plan: str = ""  # the id of its driver's plan, which its heartbeat names
+    needs: tuple[Result, ...] = ()  # the stored results of what the trial needs
 
 
 def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:

@@ -129,3 +129,23 @@ def test_what_is_named_after_its_need_has_failed_is_not_run(tmp_path: Path, monk
     end(agenda, need, Failure(need, "no", ""))
     refused = end(agenda, search)
     assert [failure.trial.fold for failure in refused] == ["test"]
+
+
+def test_what_is_needed_may_need_something_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs(_: Experiment, trial: Trial) -> tuple[Trial, ...]:
+        return (dataclasses.replace(trial, seed=trial.seed + 100),) if trial.is_final and trial.seed < 200 else ()
+
+    monkeypatch.setattr(plan, "needs", needs)
+    agenda = an_agenda(tmp_path, "triplet")
+    account = agenda.account
+    assert [need.seed for need in account.needs(account.known)] == [200, 100]
+    assert account.needs([*account.known, *account.needs(account.known)]) == []
+    given = iter(agenda)
+    *baselines, first = started(given)
+    for trial in baselines:
+        end(agenda, trial)
+    for seed in (200, 100, 0):
+        assert first.seed == seed
+        end(agenda, first)
+        (first, *_) = started(given) or [first]
+    assert list(given) == []
