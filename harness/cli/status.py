@@ -1,4 +1,4 @@
-"""`harness status`: what is done, running and failed."""
+"""`harness status`: what runs at work have done and have still to do, and what is stored."""
 
 import time
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from harness.cli.app import RESULTS, RUNNING, ResultsOption, StorageOption, app, exit_on_problems, storage_of
 from harness.cli.output import say, say_afresh
+from harness.spec import UserError
 from harness.store import Store
 
 
@@ -18,9 +19,11 @@ def status(
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """Show which trials are done, running and failed. Works from another terminal, and without Ray."""
+    """Show how far runs are, and what is stored, by dataset. Works from another terminal, and without Ray."""
     from harness.execution.status import describe, is_at_work
 
+    if not results.is_dir():
+        raise UserError(f"--results {results}: no such folder; `harness run` makes it")
     store = Store(results.absolute())
     files = storage_of(storage, store)
     try:

@@ -26,8 +26,11 @@ PLAN = schema.Table(
         "started": schema.AMOUNT,
         "time": schema.AMOUNT,
         "command": schema.TEXT,
+        "dataset": schema.TEXT,
+        "protocol": schema.TEXT,
         "trials": schema.List(schema.TEXT),
         "unnamed": schema.COUNT,
+        "total": schema.COUNT,
         "interrupted": schema.BOOLEAN,
     }
 )
@@ -43,8 +46,11 @@ class Announcement:
     started: float
     time: float  # of its last sign of life
     command: str  # without passwords
+    dataset: str
+    protocol: str
     trials: tuple[str, ...]  # names of the trials that have to run
     unnamed: int = 0  # final runs that follow, whose values are not chosen yet
+    total: int = 0  # trials in all; those that turn out not to be needed, because they are stored, count as done
     interrupted: bool = False  # the driver ended, and said so, before its trials did
 
     @property
@@ -75,7 +81,7 @@ def id_of(name: str) -> str:
 class Announced:
     """The plan of this process, kept in the storage while its trials run. Heartbeats name its id."""
 
-    def __init__(self, storage: Storage, command: str) -> None:
+    def __init__(self, storage: Storage, command: str, dataset: str, protocol: str) -> None:
         self.storage = storage
         now = time.time()
         self.plan = Announcement(
@@ -85,6 +91,8 @@ class Announced:
             started=now,
             time=now,
             command=command,
+            dataset=dataset,
+            protocol=protocol,
             trials=(),
         )
         self.over = threading.Event()
@@ -96,7 +104,9 @@ class Announced:
 
     def update(self, trials: Iterable[Trial], unnamed: int) -> None:
         """Say what has to run, by what is known now: the end of a search names more."""
-        self.plan = replace(self.plan, trials=tuple(trial.name for trial in trials), unnamed=unnamed)
+        names = tuple(trial.name for trial in trials)
+        total = max(self.plan.total, len(names) + unnamed)
+        self.plan = replace(self.plan, trials=names, unnamed=unnamed, total=total)
         self.write()
 
     def write(self, *, interrupted: bool = False) -> None:
@@ -112,9 +122,9 @@ class Announced:
 
 
 @contextlib.contextmanager
-def announced(storage: Storage, command: str = "") -> Iterator[Announced]:
+def announced(storage: Storage, command: str, dataset: str, protocol: str) -> Iterator[Announced]:
     """Announce the plan of this process while its trials run. It stays if not all of them end: it says what is left."""
-    plan = Announced(storage, command)
+    plan = Announced(storage, command, dataset, protocol)
     plan.thread.start()
     try:
         yield plan

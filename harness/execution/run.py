@@ -80,7 +80,8 @@ class Run:
         self.expect()
         if not self.agenda.unfinished:
             return
-        with announced(self.storage, self.origin["command"] or "") as self.announced:
+        dataset, protocol = account.experiment.dataset.name, account.experiment.protocol.name
+        with announced(self.storage, self.origin["command"] or "", dataset, protocol) as self.announced:
             self.announce()
             self.executor((self.job(trial) if trial else None for trial in self.agenda), self.notify)
 

@@ -1,13 +1,13 @@
-"""What is done, running and failed, read from the store and the storage alone: it works without Ray."""
+"""What runs at work have done and have still to do, and what is stored, by dataset and protocol. All of it is read from
+the store and the storage, so it works without Ray."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.analysis.budget import selection, selects_epochs
 from harness.analysis.experiments import Purposes
-from harness.analysis.results import group_by
 from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
@@ -16,49 +16,96 @@ from harness.spec import ExperimentRecord, Result, UserError, schema
 from harness.storage import Storage
 from harness.store import Store, read_json
 
+Conditions = tuple[str, str]  # the dataset and the protocol, which are kept apart
+
 
 @dataclass(frozen=True)
-class Activity:
-    """What the plans and heartbeats in a storage say."""
+class Driver:
+    """The plan of a driver at work, and its trials that have begun."""
 
-    living: Sequence[Announcement]  # plans of drivers at work
+    plan: Announcement
     running: Sequence[Heartbeat]
-    silent: Sequence[Heartbeat]  # their drivers live, but they have not been heard of for long
-    restarting: Sequence[Heartbeat]  # their drivers live, and their own processes are gone
-    waiting: frozenset[str]  # names of the planned trials that have neither begun nor ended
-    unnamed: int  # final runs that the searches of living drivers will name
-    interrupted: Sequence[tuple[Announcement, int]]  # plans of drivers that are gone, and how many trials each has left
+    silent: Sequence[Heartbeat]  # not heard of for long
+    restarting: Sequence[Heartbeat]  # their processes are gone
+    unfinished: frozenset[str]  # names of its trials that have not ended
+
+    @property
+    def waiting(self) -> int:
+        """Trials that have not begun, or begin again, and the final runs that searches will name."""
+        begun = {beat.name for beat in (*self.running, *self.silent)}
+        return len(self.unfinished - begun) + self.plan.unnamed
+
+    @property
+    def ended(self) -> int:
+        return self.plan.total - len(self.running) - len(self.silent) - self.waiting
+
+    def counts(self, failed: int) -> str:
+        """Each trial of the run is counted once."""
+        done = f"{self.ended - failed} of {self.plan.total} done"
+        words = [done, f"{len(self.running)} running", f"{self.waiting} waiting", f"{failed} failed"]
+        if self.silent:
+            words.append(f"{len(self.silent)} lost")
+        if self.ended > 0:
+            spent = time.time() - self.plan.started
+            words.append(f"about {duration(spent / self.ended * (self.plan.total - self.ended))} left")
+        return ", ".join(words)
+
+
+@dataclass
+class Part:
+    """What there is of one dataset under one protocol."""
+
+    drivers: list[Driver] = field(default_factory=list)
+    interrupted: list[tuple[Announcement, int]] = field(default_factory=list)  # and how many trials each has left
+    results: list[Result] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)  # without those that are tried again
+
+    def headlines(self) -> Iterator[str]:
+        """A line of counts per run at work; without one, of what is stored."""
+        for driver in self.drivers:
+            failed = sum(failure["name"] in driver.plan.trials for failure in self.failures)
+            yield driver.counts(failed)
+            if driver.plan.unnamed:
+                yield f"  {count(driver.plan.unnamed, 'final run')} among the waiting; searches choose their values"
+        if not self.drivers:
+            failed = f", {len(self.failures)} failed" if self.failures else ""
+            yield f"{count(sum(result.is_single for result in self.results), 'trial')} stored{failed}, none running"
+
+    def lines(self, experiments: Sequence[ExperimentRecord]) -> Iterator[str]:
+        """What follows, without indent."""
+        yield from (left_line(plan, left) for plan, left in self.interrupted)
+        yield from best_scores(self.results, experiments)
+        for driver in self.drivers:
+            yield from (f"{beat.name}  {beat.position}  on {beat.node}" for beat in driver.running)
+            for beat in driver.restarting:
+                state = "its process died; it starts again from its last checkpoint"
+                yield f"{beat.name}  {state}; log on {beat.node}: {beat.log}"
+            for beat in driver.silent:
+                yield f"{beat.name}  no sign of life for {duration(beat.silence)}; log on {beat.node}: {beat.log}"
+        for failure in self.failures:
+            yield f"{failure['name']}  failed: {failure['error']}"
+            if failure["log"]:
+                yield f"  {failure['log']}"
 
 
 def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
     """The status as lines of text, and a line for each file of the store that cannot be read."""
     try:
-        activity = read_activity(storage, store.ended())
+        drivers, interrupted = read_plans(storage, store.ended())
     except OSError as error:
         raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
-    stored, experiments, problems = store.everything()
-    results = [result for result in stored if not result.recipe]
-    failures, unreadable = read_failures(store, retried=names_of(activity))
+    results, experiments, problems = store.everything()
+    retried = {name for driver in drivers for name in driver.unfinished}
+    failures, unreadable = read_failures(store, retried)
     problems += unreadable
-    lines = [summary(len(results), len(failures), activity)]
-    lines += [left_line(plan, left) for plan, left in activity.interrupted]
-    lines += best_scores(results, experiments)
-    lines += [f"{beat.name}  {beat.position}  on {beat.node}" for beat in activity.running]
-    lines += [
-        f"{beat.name}  its process died; it starts again from its last checkpoint; log on {beat.node}: {beat.log}"
-        for beat in activity.restarting
-    ]
-    lines += [
-        f"{beat.name}  no sign of life for {duration(beat.silence)}; log on {beat.node}: {beat.log}"
-        for beat in activity.silent
-    ]
-    for failure in failures:
-        lines.append(f"{failure['name']}  failed: {failure['error']}")
-        if failure["log"]:
-            lines.append(f"  {failure['log']}")
+    lines = []
+    for (dataset, protocol), part in parts(drivers, interrupted, results, failures).items():
+        same = [record for record in experiments if (record.dataset, record.protocol) == (dataset, protocol)]
+        lines += [f"{dataset} · {protocol}: {line}" if line[0] != " " else line for line in part.headlines()]
+        lines += [f"  {line}" for line in part.lines(same)]
     if problems:
-        lines.append(f"{len(problems)} file{'s' if len(problems) > 1 else ''} cannot be read")
-    return "\n  ".join(lines), problems
+        lines.append(f"{count(len(problems), 'file')} cannot be read")
+    return "\n".join(lines or ["nothing is stored, and nothing is running"]), problems
 
 
 def is_at_work(storage: Storage) -> bool:
@@ -66,63 +113,73 @@ def is_at_work(storage: Storage) -> bool:
     return any(plan.is_alive for plan in announcement.read(storage))
 
 
-def read_activity(storage: Storage, ended: Mapping[str, float]) -> Activity:
-    """`ended`: the time of each trial's last record, by its id."""
+def parts(
+    drivers: Iterable[Driver],
+    interrupted: Iterable[tuple[Announcement, int]],
+    results: Iterable[Result],
+    failures: Iterable[dict[str, Any]],
+) -> dict[Conditions, Part]:
+    """Everything by dataset and protocol: those with a run at work first."""
+    found: dict[Conditions, Part] = {}
+
+    def part(dataset: str, protocol: str) -> Part:
+        return found.setdefault((dataset, protocol), Part())
+
+    for driver in drivers:
+        part(driver.plan.dataset, driver.plan.protocol).drivers.append(driver)
+    for plan, left in interrupted:
+        part(plan.dataset, plan.protocol).interrupted.append((plan, left))
+    for result in results:
+        if not result.recipe:
+            part(result.trial.dataset, result.trial.protocol).results.append(result)
+    for failure in failures:
+        part(failure["dataset"], failure["protocol"]).failures.append(failure)
+    return dict(sorted(found.items(), key=lambda item: (not item[1].drivers, item[0])))
+
+
+def read_plans(storage: Storage, ended: Mapping[str, float]) -> tuple[list[Driver], list[tuple[Announcement, int]]]:
+    """The drivers at work, and the plans of those that are gone with how many trials each has left.
+
+    `ended`: the time of each trial's last record, by its id.
+    """
     plans, heartbeats = announcement.read(storage), heartbeat.read(storage)
-    living = [plan for plan in plans if plan.is_alive]
-    begun = [beat for beat in heartbeats if beat.plan in {plan.id for plan in living}]
-    restarting = [beat for beat in begun if beat.is_gone]
-    silent = [beat for beat in begun if beat.is_silent and not beat.is_gone]
-    running = [beat for beat in begun if not beat.is_silent and not beat.is_gone]
-    planned = {name for plan in living for name in plan.unfinished(ended)}
-    interrupted, seen = [], set(planned)
+    drivers, interrupted, seen = [], [], set[str]()
+    for plan in plans:
+        if plan.is_alive:
+            unfinished = frozenset(plan.unfinished(ended))
+            begun = [beat for beat in heartbeats if beat.plan == plan.id and beat.name in unfinished]
+            drivers.append(driver_of(plan, begun, unfinished))
+            seen |= unfinished
     for plan in plans:  # the latest first: it counts what it shares with an earlier one
         left = set(plan.unfinished(ended)) - seen
         if left and not plan.is_alive:
             interrupted.append((plan, len(left) + plan.unnamed))
             seen |= left
-    return Activity(
-        living,
-        running,
-        silent,
-        restarting,
-        frozenset(planned - {beat.name for beat in (*running, *silent)}),
-        sum(plan.unnamed for plan in living),
-        interrupted,
+    return drivers, interrupted
+
+
+def driver_of(plan: Announcement, beats: Sequence[Heartbeat], unfinished: frozenset[str]) -> Driver:
+    return Driver(
+        plan,
+        running=[beat for beat in beats if not beat.is_gone and not beat.is_silent],
+        silent=[beat for beat in beats if not beat.is_gone and beat.is_silent],
+        restarting=[beat for beat in beats if beat.is_gone],
+        unfinished=unfinished,
     )
-
-
-def names_of(activity: Activity) -> set[str]:
-    """The trials that run or will run."""
-    return {*activity.waiting, *(beat.name for beat in (*activity.running, *activity.silent))}
-
-
-def summary(done: int, failed: int, activity: Activity) -> str:
-    """One line of counts, and the time left while a driver is running."""
-    waiting = len(activity.waiting) + activity.unnamed
-    line = f"{done} done, {len(activity.running)} running, {waiting} waiting, {failed} failed"
-    if activity.silent:
-        line += f", {len(activity.silent)} lost"
-    planned = len({name for plan in activity.living for name in plan.trials}) + activity.unnamed
-    ended = planned - waiting - len(activity.running) - len(activity.silent)
-    if ended > 0:
-        spent = time.time() - min(plan.started for plan in activity.living)
-        line += f", about {duration(spent / ended * (planned - ended))} left"
-    return line
 
 
 def left_line(plan: Announcement, left: int) -> str:
     """What a driver that is gone has left."""
-    trials = f"{left} trial{'s' if left > 1 else ''} left"
     if plan.interrupted:
         what = f"interrupted {duration(plan.silence)} ago on {plan.node}"
     else:
         what = f"no sign of life of the driver on {plan.node} for {duration(plan.silence)}"
-    return f"{what}: {trials}; run the same command to continue: {plan.command}"
+    return f"{what}: {count(left, 'trial')} left; run the same command to continue: {plan.command}"
 
 
 def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of failed trials, without those that are tried again; and a line for each file that is none."""
+    """The records of failed trials, with their dataset and protocol, without those that are tried again; and a line for
+    each file that is none."""
     failures, problems = [], []
     for file in store.failures():
         try:
@@ -133,24 +190,38 @@ def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]]
                 problems.append(f"{file}: {error}; skipped")
         else:
             if record["name"] not in retried:
-                failures.append(record)
+                trial = record.get("trial")
+                named = trial if isinstance(trial, dict) else {}
+                conditions = {"dataset": file.parent.parent.name, "protocol": str(named.get("protocol", "?"))}
+                failures.append({**record, **conditions})
     return failures, problems
 
 
-def best_scores(results: Sequence[Result], experiments: Sequence[ExperimentRecord]) -> list[str]:
-    """A line for each dataset and protocol with validation scores, by the metric that its last search selected by."""
-    lines = []
+def best_scores(results: Sequence[Result], experiments: Sequence[ExperimentRecord]) -> Iterator[str]:
+    """The best validation scores of each loss, by the metric that the last search selected by. What a search has not
+    drawn, a cell of a grid for example, has a line of its own."""
+    if not results:
+        return
     purposes = Purposes(experiments)
-    searches = {(record.dataset, record.protocol): record for record in experiments if record.search}
-    for (dataset, protocol), members in group_by(results, lambda result: (result.trial.dataset, result.trial.protocol)):
-        last = searches.get((dataset, protocol))
-        if last:
-            best = BestScores(last.select, last.folds, select_epochs=last.select_epochs)
-        else:
-            folds, metric = selection(protocol)
-            best = BestScores(metric, folds, select_epochs=selects_epochs(protocol))
-        for result in members:
+    searched = [result for result in results if "search" in purposes.of(result)]
+    others = [result for result in results if "search" not in purposes.of(result)]
+    for part, words in ((searched, ""), (others, "outside of searches, " if searched else "")):
+        best = scores_by(results[0].trial.protocol, experiments)
+        for result in part:
             best.add(result, purposes.of(result))
         if best.scores:
-            lines.append(f"{dataset} · {protocol}: {best}")
-    return lines
+            yield f"{words}{best}"
+
+
+def scores_by(protocol: str, experiments: Sequence[ExperimentRecord]) -> BestScores:
+    """No scores yet; they will be by what the last search selected by, or the protocol does."""
+    searches = [record for record in experiments if record.search]
+    if searches:
+        last = searches[-1]
+        return BestScores(last.select, last.folds, select_epochs=last.select_epochs)
+    folds, metric = selection(protocol)
+    return BestScores(metric, folds, select_epochs=selects_epochs(protocol))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

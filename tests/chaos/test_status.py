@@ -50,13 +50,13 @@ def test_an_interrupted_run_says_what_is_left(
     said = harness("status")
     assert said.code == 0
     first, second = said.out.splitlines()
-    assert first == "2 done, 0 running, 0 waiting, 0 failed"
+    assert first == "blobs · tiny: 2 trials stored, none running"
     assert second.startswith("  interrupted 0:0")
     assert "1 trial left; run the same command to continue: harness run --losses triplet --dataset blobs" in second
     again = harness(*RUN, "--set", "epochs=2")
     assert again.code == 0
     assert "epoch 1/2" not in again.err  # its checkpoint was kept
-    assert harness("status").out == "3 done, 0 running, 0 waiting, 0 failed\n"
+    assert harness("status").out == "blobs · tiny: 3 trials stored, none running\n"
     artifacts = tmp_path / "results" / "artifacts"
     assert not [file for folder in ("plans", "running", "checkpoints") for file in (artifacts / folder).iterdir()]
 
@@ -81,7 +81,7 @@ def test_the_trials_of_a_driver_that_is_gone_do_not_run(
     write_plan(storage, "gone", names, unnamed=1, **driver())
     write_heartbeat(storage, names[0], "gone", node="elsewhere")
     first, second = status_of(tmp_path)
-    assert first == "0 done, 0 running, 0 waiting, 0 failed"
+    assert first == "emoji · quick: 0 trials stored, none running"
     assert words in second
     assert "3 trials left" in second
 
@@ -90,7 +90,8 @@ def test_the_trials_of_a_driver_on_another_node_run_while_it_beats(tmp_path: Pat
     storage, name = Storage(str(tmp_path / "results" / "artifacts")), a_trial().name
     write_plan(storage, "other", [name], node="elsewhere", pid=1)
     write_heartbeat(storage, name, "other", node="elsewhere", pid=1)
-    assert status_of(tmp_path) == ["0 done, 1 running, 0 waiting, 0 failed", f"  {name}  epoch 1/2  on elsewhere"]
+    headline = "emoji · quick: 0 of 1 done, 1 running, 0 waiting, 0 failed"
+    assert status_of(tmp_path) == [headline, f"  {name}  epoch 1/2  on elsewhere"]
 
 
 def test_a_driver_beats_while_its_trials_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,7 @@ def test_what_two_interrupted_runs_share_is_counted_once(tmp_path: Path) -> None
     assert ["2 trials left" in line for line in status_of(tmp_path)] == [False, True, False]
     assert "1 trial left" in status_of(tmp_path)[2]
     write_plan(storage, "third", names, started=3)  # the same again, at work
-    assert status_of(tmp_path) == ["0 done, 0 running, 3 waiting, 0 failed"]
+    assert status_of(tmp_path) == ["emoji · quick: 0 of 3 done, 0 running, 3 waiting, 0 failed"]
 
 
 # --- damaged files ---
@@ -170,7 +171,7 @@ def test_malformed_heartbeats_and_plans_are_passed_over(harness: Harness, tmp_pa
     write_heartbeat(storage, a_trial(seed=1).name, "huge", node=node, pid=10**14, time=1e300)
     said = harness("status")
     assert said.code == 0
-    assert said.out.splitlines()[0] == "1 done, 0 running, 0 waiting, 0 failed"
+    assert said.out.splitlines()[0] == "emoji · quick: 1 trial stored, none running"
     sweep(storage, store)
     assert storage.names("plans") == ["plans/folder.json", "plans/huge.json"]  # the second says what is left
     assert storage.names("running") == ["running/folder.json"]
@@ -188,7 +189,7 @@ def test_status_counts_what_it_cannot_read(harness: Harness, tmp_path: Path) -> 
     (failures / "a.json").write_text('{"name": 1, "error": [], "log": null}')
     said = harness("status")
     assert said.code == 1
-    assert said.out == "1 done, 0 running, 0 waiting, 0 failed\n  2 files cannot be read\n"
+    assert said.out == "emoji · quick: 1 trial stored, none running\n2 files cannot be read\n"
     assert said.err.count("\n") == 2
 
 

@@ -62,7 +62,7 @@ def test_rm_names_and_removes_embeddings_weights_and_ensembles_and_gc_what_is_le
     assert "0.4 MB  in 4 files" in listed.out
     assert listed.out.endswith("nothing was removed; --yes removes them\n")  # nobody is there to be asked
     assert files_in(artifacts) == before
-    with announced(Storage(str(artifacts))) as plan:
+    with announced(Storage(str(artifacts)), "harness run", "emoji", "quick") as plan:
         plan.update([failed], 0)
         assert "a run is at work here" in harness("gc", "--yes").err
     assert harness("gc", "--yes").out.endswith("removed\n")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.execution import status
+from harness.execution import announcement, status
+from harness.execution.announcement import announced
 from harness.execution.display import Display
 from harness.spec import Event, Failure, Trial
 from harness.storage import Storage
@@ -30,7 +31,8 @@ def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_
     said = harness("status")
     assert said.code == 0
     first, *rest = said.out.splitlines()
-    assert first.startswith("1 done, 1 running, 2 waiting, 1 failed, 1 lost, about 0:02:0")  # two of six took a minute
+    # two of six took a minute
+    assert first.startswith("emoji · quick: 1 of 6 done, 1 running, 2 waiting, 1 failed, 1 lost, about 0:02:0")
     assert f"  {a_trial(seed=1).name}  failed: RuntimeError: x" in rest
     assert "    /tmp/ray/worker.err" in rest
     assert f"  group-emoji-val0-a  epoch 1/2  on {os.uname().nodename}" in rest
@@ -46,8 +48,8 @@ def test_the_best_validation_scores_are_by_the_protocols_metric_and_leave_out_ba
     harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "2")
     harness("run", "--losses", "none", "--dataset", "blobs", "--set", "fold=val0")
     said = harness("status").out.splitlines()
-    assert said[0] == "7 done, 0 running, 0 waiting, 0 failed"
-    assert said[1].startswith("  blobs · tiny: best validation MAP@R: triplet ")
+    assert said[0] == "blobs · tiny: 7 trials stored, none running"
+    assert said[1].startswith("  best validation MAP@R: triplet ")
     assert "none" not in said[1]
 
 
@@ -58,7 +60,7 @@ def test_a_cell_of_a_grid_that_a_search_draws_counts_with_all_its_folds(harness:
     for result in folds:
         store.put(result)
     store.put_experiment(an_experiment(search=tuple(sorted(result.id for result in folds)), folds=2))
-    assert "  emoji · quick: best validation R@1: triplet 70.0" in harness("status").out.splitlines()
+    assert "  best validation R@1: triplet 70.0" in harness("status").out.splitlines()
 
 
 def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, tmp_path: Path) -> None:
@@ -66,7 +68,10 @@ def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, t
     store = Store(tmp_path / "results")
     store.put(a_result())
     write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60, unnamed=3)
-    assert harness("status").out.startswith("1 done, 0 running, 4 waiting, 0 failed")
+    assert harness("status").out.splitlines()[:2] == [
+        "emoji · quick: 0 of 4 done, 0 running, 4 waiting, 0 failed",
+        "  3 final runs among the waiting; searches choose their values",
+    ]
 
 
 def test_a_failed_trial_that_is_tried_again_has_not_failed(harness: Harness, tmp_path: Path) -> None:
@@ -75,7 +80,9 @@ def test_a_failed_trial_that_is_tried_again_has_not_failed(harness: Harness, tmp
         store.note(Failure(a_trial(seed=seed), "RuntimeError: x", "Traceback"))
     write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60)
     said = harness("status").out
-    assert said.startswith("0 done, 0 running, 1 waiting, 1 failed\n")
+    assert said.startswith(
+        "emoji · quick: 0 of 1 done, 0 running, 1 waiting, 0 failed\n"
+    )  # the other one is an older run's
     assert a_trial(seed=1).name in said
 
 
@@ -92,14 +99,14 @@ def test_the_serial_executor_is_seen_while_it_trains(
 
     monkeypatch.setattr(Display, "show", look)
     harness("run", "--losses", "triplet", "--dataset", "blobs")
-    assert "2 done, 1 running, 0 waiting, 0 failed" in [line.split(", about")[0] for line in seen]
+    assert "blobs · tiny: 2 of 3 done, 1 running, 0 waiting, 0 failed" in [line.split(", about")[0] for line in seen]
     assert not list((tmp_path / "results" / "artifacts" / "running").iterdir())
 
 
 def test_watching_ends_with_ctrl_c(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "results")
     store.put(a_result())
-    write_plan(Storage(str(store.artifacts)), "p", [])
+    write_plan(Storage(str(store.artifacts)), "p", [a_trial().name])
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
@@ -110,7 +117,7 @@ def test_watching_ends_with_ctrl_c(harness: Harness, tmp_path: Path, monkeypatch
     monkeypatch.setattr(time, "sleep", nap)
     said = harness("status", "--watch")
     assert said.code == 0
-    assert said.out.count("1 done, 0 running, 0 waiting, 0 failed") == 2
+    assert said.out.count("1 of 1 done, 0 running, 0 waiting, 0 failed") == 2
 
 
 def test_watching_ends_when_the_run_does(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,4 +128,50 @@ def test_watching_ends_when_the_run_does(harness: Harness, tmp_path: Path, monke
     monkeypatch.setattr(time, "sleep", lambda seconds: storage.remove("plans/p.json"))
     said = harness("status", "--watch")
     assert said.code == 0
-    assert said.out.count("1 done") == 2  # while it ran, and when it had ended
+    assert [line.split(": ")[1] for line in said.out.splitlines()] == [
+        "0 of 0 done, 0 running, 0 waiting, 0 failed",
+        "1 trial stored, none running",
+    ]
+
+
+def test_datasets_and_protocols_are_kept_apart_and_what_runs_comes_first(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    cub, running = a_trial(dataset="cub"), a_trial(seed=3, protocol="cpu")
+    for trial in (a_trial(), a_trial(seed=1), cub):
+        store.put(a_result(trial))
+    store.note(Failure(a_trial(dataset="cub", seed=1), "RuntimeError: x", "Traceback"))
+    write_plan(Storage(str(store.artifacts)), "p", [running.name], protocol="cpu")
+    assert harness("status").out.splitlines() == [
+        "emoji · cpu: 0 of 1 done, 0 running, 1 waiting, 0 failed",
+        "cub · quick: 1 trial stored, 1 failed, none running",
+        f"  {a_trial(dataset='cub', seed=1).name}  failed: RuntimeError: x",
+        "emoji · quick: 2 trials stored, none running",
+    ]
+
+
+def test_the_best_scores_of_a_search_are_not_those_of_a_grid(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    drawn = a_result(a_trial(fold="val0"), **{"R@1": 0.6})
+    cell = replace(a_result(a_trial(fold="val0", epochs=9), **{"R@1": 0.65}), provenance={"purpose": "grid"})
+    store.put(drawn)
+    store.put(cell)
+    store.put_experiment(an_experiment(search=(drawn.id,), folds=1))
+    assert harness("status").out.splitlines()[1:] == [
+        "  best validation R@1: triplet 60.0",
+        "  outside of searches, best validation R@1: triplet 65.0",
+    ]
+
+
+def test_the_total_stands_where_final_runs_turn_out_to_be_stored(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    with announced(storage, "harness run", "emoji", "quick") as plan:
+        plan.update([a_trial(fold="val0")], unnamed=2)
+        plan.update([a_trial(fold="val0"), a_trial()], unnamed=0)  # one of the two is stored
+        (read,) = announcement.read(storage)
+        assert (len(read.trials), read.unnamed, read.total) == (2, 0, 3)
+
+
+def test_a_folder_that_is_not_there_is_named(harness: Harness, tmp_path: Path) -> None:
+    said = harness("status", "--results", str(tmp_path / "nope"))
+    assert said.code == 2
+    assert "nope: no such folder" in said.err

@@ -24,8 +24,11 @@ def write_plan(storage: Storage, id: str, trials: Sequence[str], **changes: Any)
         "started": 0.0,
         "time": time.time(),
         "command": "harness run",
+        "dataset": "emoji",
+        "protocol": "quick",
         "trials": list(trials),
         "unnamed": 0,
+        "total": len(trials) + changes.get("unnamed", 0),
         "interrupted": False,
     }
     storage.write_json(f"plans/{id}.json", {**usual, **changes})
