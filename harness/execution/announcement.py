@@ -4,13 +4,13 @@ that ended before their trials did."""
 import contextlib
 import os
 import platform
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from harness.execution.pulse import Pulse
 from harness.spec import Trial, schema
 from harness.storage import Storage, alive
 from harness.storage import heartbeat as heartbeat_file
@@ -95,8 +95,7 @@ class Announced:
             protocol=protocol,
             trials=(),
         )
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.beat, name="plan", daemon=True)
+        self.pulse = Pulse(self.write, INTERVAL)
 
     @property
     def id(self) -> str:
@@ -112,29 +111,21 @@ class Announced:
     def write(self, *, interrupted: bool = False) -> None:
         write(self.storage, replace(self.plan, time=time.time(), interrupted=interrupted))
 
-    def beat(self) -> None:
-        while not self.over.wait(INTERVAL):
-            self.write()
-
-    def end(self) -> None:
-        self.over.set()
-        self.thread.join(timeout=INTERVAL)  # a file system that hangs does not keep the command from ending
-
 
 @contextlib.contextmanager
 def announced(storage: Storage, command: str, dataset: str, protocol: str) -> Iterator[Announced]:
     """Announce the plan of this process while its trials run. It stays if not all of them end: it says what is left."""
     plan = Announced(storage, command, dataset, protocol)
-    plan.thread.start()
+    plan.pulse.start()
     try:
         yield plan
     except BaseException:
-        plan.end()
+        plan.pulse.end()
         plan.write(interrupted=True)
         for name in plan.plan.trials:
             storage.remove(heartbeat_file(id_of(name)))
         raise
-    plan.end()
+    plan.pulse.end()
     storage.remove(plan.plan.file)
 
 

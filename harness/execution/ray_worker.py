@@ -1,7 +1,6 @@
 """The worker: a process that Ray starts on a node, and that runs trials there."""
 
 import contextlib
-import math
 import os
 import platform
 import time
@@ -13,7 +12,9 @@ import ray
 from ray import tune
 
 from harness.execution import heartbeat
-from harness.spec import Event, Failure, Job, Progress, Result, Trial
+from harness.execution.pulse import Pulse
+from harness.execution.ray_metrics import INTERVAL, TrialGauges
+from harness.spec import Event, Failure, Job, Progress
 from harness.storage import Storage
 
 Events = Callable[[Job], Iterator[Event]]
@@ -54,6 +55,9 @@ class TrialWorker(tune.Trainable):
         return OwnProcess(bundles, config["trial"]) if config["alone"] else tune.PlacementGroupFactory(bundles)
 
     def setup(self, config: dict) -> None:
+        self.gauges = TrialGauges()
+        self.pulse = Pulse(self.gauges.export, INTERVAL)
+        self.pulse.start()
         self._begin(config)
 
     def reset_config(self, new_config: dict) -> bool:
@@ -79,6 +83,7 @@ class TrialWorker(tune.Trainable):
         show_as(self.job.trial.name)
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
+            self.gauges.begin(self.job)
             heartbeat.write(self.storage, self.job, None, log_file())
             print(f"{self.job.trial.name} begins", flush=True)
             return {"node": self.node}  # known from the first moment on, if the node is lost
@@ -89,11 +94,11 @@ class TrialWorker(tune.Trainable):
             if not isinstance(event, Progress):
                 end = event.error if isinstance(event, Failure) else "done"
                 print(f"{self.job.trial.name} ends: {end}", flush=True)
-                export(self.job.trial, event)
+                self.gauges.end(event)
                 return {"event": event, "node": self.node, "done": True}
+            self.gauges.hear(event)
             if event.closes_epoch or event.note or time.monotonic() - began >= heartbeat.INTERVAL:
                 heartbeat.write(self.storage, self.job, event, log_file())
-                export(self.job.trial, event)
                 if event.closes_epoch and event.stage == "train":
                     return {"event": event, "node": self.node, "epoch": event.epoch, **event.metrics}
                 return {"event": event, "node": self.node}
@@ -101,6 +106,7 @@ class TrialWorker(tune.Trainable):
     def cleanup(self) -> None:
         if hasattr(self, "events"):
             self.events.close()  # type: ignore[attr-defined]
+        self.pulse.end()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the training loop writes a checkpoint of its own after every epoch, under the trial's id."""
@@ -127,27 +133,3 @@ def log_file() -> str:
         return os.readlink("/proc/self/fd/2")
     except OSError:
         return ""
-
-
-_gauges: dict[str, Any] = {}
-
-
-def export(trial: Trial, event: Event) -> None:
-    """Export loss, images per second and R@1 as Ray metrics, tagged with the trial's name."""
-    from ray.util.metrics import Gauge
-
-    if isinstance(event, Progress):
-        values = {"loss": event.loss, "images_per_second": event.images_per_second, **_recall(event.metrics)}
-    elif isinstance(event, Result):
-        values = _recall(event.metrics)
-    else:
-        return
-    for name, value in values.items():
-        if name not in _gauges:
-            _gauges[name] = Gauge(f"harness_{name}", f"{name} of a running trial", tag_keys=("trial",))
-        if not math.isnan(value):
-            _gauges[name].set(value, tags={"trial": trial.name})
-
-
-def _recall(metrics: Any) -> dict[str, float]:
-    return {"recall_at_1": metrics["R@1"]} if "R@1" in metrics else {}

@@ -12,6 +12,7 @@ from harness.execution import winners
 from harness.execution.account import Account
 from harness.execution.agenda import Agenda
 from harness.execution.announcement import Announced, announced
+from harness.execution.census import Census
 from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
 from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
@@ -28,9 +29,9 @@ Executor = Callable[[Iterable[Job | None], Listener], None]
 class Run:
     """One run: its trials, its storage, its executor and its listeners.
 
-    Every event goes to the recorder, then to the display, then to the other listeners, so that a result is stored
-    before it is shown. A full or read-only disk stops the run after all of them have had the event. The agenda is told
-    last: what the end of a trial makes ready finds its result stored.
+    Every event goes to the recorder, then to the display, the census and the other listeners, so that a result is
+    stored before it is shown. A full or read-only disk stops the run after all of them have had the event. The agenda
+    is told last: what the end of a trial makes ready finds its result stored.
     """
 
     account: Account
@@ -39,6 +40,7 @@ class Run:
     display: "Display"
     listeners: Sequence[Listener] = ()
     threads: int = 1  # of torch, per trial
+    census: Census = field(default_factory=Census)
     recorder: Recorder = field(init=False)
     agenda: Agenda = field(init=False)
     announced: Announced | None = field(init=False, default=None)  # what `harness status` reads of this run
@@ -86,8 +88,11 @@ class Run:
             self.executor((self.job(trial) if trial else None for trial in self.agenda), self.notify)
 
     def expect(self) -> None:
-        """Tell the display how many trials are left."""
-        self.display.expect(len(self.agenda.unfinished) + len(self.account.unnamed()))
+        """Tell the display and the census how many trials are left."""
+        unnamed = len(self.account.unnamed())
+        left = len(self.agenda.unfinished) + unnamed
+        self.display.expect(left)
+        self.census.expect(len({*self.agenda.trials, *(trial.id for trial in self.account.known)}) + unnamed, left)
 
     def announce(self) -> None:
         if self.announced is not None:
@@ -98,7 +103,13 @@ class Run:
             self.display.line(line)
 
     def notify(self, trial: Trial, event: Event) -> None:
-        listeners: Sequence[Listener] = (self.recorder, self.display.show, *self.listeners, stop_on_disk_error)
+        listeners: Sequence[Listener] = (
+            self.recorder,
+            self.display.show,
+            self.census.hear,
+            *self.listeners,
+            stop_on_disk_error,
+        )
         for listener in listeners:
             listener(trial, event)
         searching = set(self.account.searching)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.execution import stored
 from harness.execution.account import Account
+from harness.execution.census import Census
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
 from harness.request import Request
@@ -37,8 +38,9 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         check_room(account, storage)
         prepare_images(request, account, display)
         display.begin(account.experiment, log_file(account))
-    with opened_executor(request, account, storage, display) as executor:
-        run = Run(account, storage, executor, display, threads=request.threads)
+    census = Census()
+    with opened_executor(request, account, storage, display, census) as executor:
+        run = Run(account, storage, executor, display, threads=request.threads, census=census)
         return Outcome(run(), run.failures)
 
 
@@ -92,7 +94,9 @@ def prepare_images(request: Request, account: Account, display: Display) -> None
 
 
 @contextmanager
-def opened_executor(request: Request, account: Account, storage: Storage, display: Display) -> Iterator[Executor]:
+def opened_executor(
+    request: Request, account: Account, storage: Storage, display: Display, census: Census
+) -> Iterator[Executor]:
     if account.is_complete:
         yield nothing_to_execute
     elif request.executor == "local":
@@ -103,6 +107,7 @@ def opened_executor(request: Request, account: Account, storage: Storage, displa
     else:
         display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
         from harness.execution.ray_cluster import Cluster
+        from harness.execution.ray_metrics import exported
 
         cluster = Cluster(
             request.address,
@@ -112,7 +117,8 @@ def opened_executor(request: Request, account: Account, storage: Storage, displa
             request.scheduler,
             account.experiment.protocol.select,
         )
-        with cluster.connected(storage, display.line) as connected:
+        dataset = account.experiment.dataset.name
+        with cluster.connected(storage, display.line) as connected, exported(census, dataset):
             yield connected.execute
 
 
