@@ -26,7 +26,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.data import bar
-from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, SortOption, WhereFilter, selection
 from harness.cli.output import say
 from harness.figures.groups import groups
 from harness.figures.registry import FIGURES, FORMATS, Sources, draw
@@ -59,6 +59,7 @@ def figures(
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
+    sort: SortOption = "",
     loss: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +86,7 @@ def figures(
     store = Store(results.absolute())
     stored, experiments, problems = store.everything()
     chosen = selection(losses, where, since, name, dataset, protocol, backbone)
-    parts = groups(chosen.shown(stored, experiments), experiments, option_of(results))
+    parts = groups(chosen.shown(stored, experiments), experiments, option_of(results), sort)
     require(parts, problems, f"no results in {results}; make some with: harness run")
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:

@@ -37,6 +37,10 @@ NameFilter = Annotated[
     str,
     typer.Option("--name", metavar="TEXT", help="Show only results of the experiments that `run --name` named so."),
 ]
+SortOption = Annotated[
+    str,
+    typer.Option("--sort", metavar="METRIC", help="Sort losses by this metric, e.g. R@1, the highest first."),
+]
 
 
 def selection(

@@ -24,7 +24,7 @@ from harness.cli.app import (
     storage_of,
 )
 from harness.cli.figures import CacheBar
-from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, SortOption, WhereFilter, selection
 from harness.cli.output import say
 from harness.files import write_whole, writing
 from harness.spec import printable
@@ -44,6 +44,7 @@ def report(
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
+    sort: SortOption = "",
     data_root: DataRootOption = DATA_ROOT,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
@@ -61,8 +62,8 @@ def report(
     queries = Queries(store)
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), queries, data_root, report=cache_bar.update)
-        pictures, missing = draw_all(selected, sources, experiments)
-    text = page(selected, pictures, missing, experiments, queries)
+        pictures, missing = draw_all(selected, sources, experiments, sort)
+    text = page(selected, pictures, missing, experiments, queries, sort)
     file = out or results / "report.html"
     with writing(file):
         write_whole(file, printable(text).encode())

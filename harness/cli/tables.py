@@ -20,7 +20,7 @@ from harness.cli.app import (
     option_of,
     require,
 )
-from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, WhereFilter, selection
+from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, SortOption, WhereFilter, selection
 from harness.cli.output import say
 from harness.cli.screen import on_terminal, show
 from harness.files import write_whole, writing
@@ -79,9 +79,7 @@ def tables(
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     backbone: BackboneOption = None,
-    sort: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Sort losses by this column, e.g. R@1, the highest first.")
-    ] = "",
+    sort: SortOption = "",
     nmi_recipe: Annotated[
         str,
         typer.Option(
@@ -100,8 +98,8 @@ def tables(
 ) -> None:
     """Print tables of the stored results. They have the paper's layout, one per protocol and backbone."""
     check(table, form, metrics, standalone=standalone)
-    if sort and table not in ("losses", "ensembles"):
-        raise UserError(f"--sort {sort}: allowed with --table losses or ensembles, not with {table}")
+    if sort and table not in ("losses", "ensembles", "all"):
+        raise UserError(f"--sort {sort}: allowed with --table losses, ensembles or all, not with {table}")
     if out is not None:
         check_folder(out)
     if nmi_recipe not in RECIPES:

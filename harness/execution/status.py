@@ -63,8 +63,8 @@ class Part:
     def headlines(self) -> Iterator[str]:
         """A line of counts per run at work; without one, of what is stored."""
         for driver in self.drivers:
-            failed = sum(failure["name"] in driver.plan.trials for failure in self.failures)
-            yield driver.counts(failed)
+            known = sum(failure["name"] in driver.plan.trials for failure in self.failures)
+            yield driver.counts(failed=known)
             if driver.plan.unnamed:
                 yield f"  {count(driver.plan.unnamed, 'final run')} among the waiting; searches choose their values"
         if not self.drivers:

@@ -1,5 +1,6 @@
 """Which stored results enter a figure. Imports neither torch nor matplotlib."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from harness.analysis.results import (
     trained_with,
     usual_settings,
 )
-from harness.spec import BASELINE, ExperimentRecord, Result, UserError
+from harness.spec import BASELINE, ExperimentRecord, Result, UserError, metric_order, unknown
 
 FEW = 4  # up to so many runs are listed by id; more are counted
 
@@ -35,6 +36,7 @@ class Group:
     experiments: tuple[ExperimentRecord, ...] = ()
     title: str = ""  # of the dataset, as people call it
     folder: str = ""  # what a command needs to store more with these results: " --results DIR"
+    sort: str = ""  # the metric that losses are sorted by, the highest first; empty: by their names
 
     @property
     def slug(self) -> str:
@@ -91,6 +93,11 @@ class Line:
     def title(self) -> str:
         return self.runs[0].title
 
+    def mean(self, metric: str) -> float:
+        """Over seeds; what was not measured comes last."""
+        values = [run.metrics[metric] for run in self.runs if metric in run.metrics]
+        return sum(values) / len(values) if values else -math.inf
+
 
 @dataclass(frozen=True)
 class Search:
@@ -102,11 +109,18 @@ class Search:
 
 
 def groups(
-    results: Iterable[Result], experiments: Iterable[ExperimentRecord] = (), folder: str = "", **keep: str | None
+    results: Iterable[Result],
+    experiments: Iterable[ExperimentRecord] = (),
+    folder: str = "",
+    sort: str = "",
+    **keep: str | None,
 ) -> list[Group]:
     """The results by copy of a dataset, protocol and backbone. Raw pixels have no backbone and no figure; runs that
-    were measured again stand in tables only."""
+    were measured again stand in tables only. A UserError if none has the metric to sort by."""
     results = select(results, **keep)
+    metrics = {name for result in results for name in result.metrics}
+    if sort and metrics and sort not in metrics:
+        raise unknown("metric to sort by", sort, sorted(metrics, key=metric_order))
     parts: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         trial = result.trial
@@ -115,14 +129,15 @@ def groups(
     losses = tuple(sorted({result.trial.loss for result in results} - {BASELINE}))
     experiments = tuple(experiments)
     return [
-        Group(copy.name, protocol, backbone, copy.results, losses, experiments, copy.title, folder)
+        Group(copy.name, protocol, backbone, copy.results, losses, experiments, copy.title, folder, sort)
         for (_, protocol, backbone), members in sorted(parts.items())
         for copy in by_dataset(members)
     ]
 
 
-def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
-    """One configuration per loss, all trained with the same settings; and a remark on the runs that are left out.
+def lines(runs: Iterable[Result], sort: str = "") -> tuple[list[Line], str]:
+    """One configuration per loss, all trained with the same settings, by name or sorted by a metric; and a remark on
+    the runs that are left out.
 
     The settings are those that most losses share. A loss with several configurations shows the one with the most seeds,
     then the latest: nothing is chosen by a score on test classes.
@@ -135,7 +150,7 @@ def lines(runs: Iterable[Result]) -> tuple[list[Line], str]:
     hidden = len(runs) - sum(map(len, chosen.values()))
     remark = f"{counted(hidden)} with other settings not shown" if hidden else ""
     series = [Line(loss, tuple(sorted(chosen[loss], key=lambda run: run.trial.seed))) for loss in sorted(chosen)]
-    return series, remark
+    return sorted(series, key=lambda line: -line.mean(sort)) if sort else series, remark
 
 
 def trained_alike(runs: Sequence[Result]) -> list[Result]:
@@ -158,6 +173,8 @@ def search_of(group: Group) -> Search:
             spent[run.trial.loss] = budgets.of(run.trial)
     searched = {loss: spent[loss] for loss in sorted(spent) if spent[loss].search}
     scores = {loss: list(budget.scores) for loss, budget in searched.items()}
+    if group.sort:
+        scores = dict(sorted(scores.items(), key=lambda item: -max(item[1], default=0.0)))
     return Search(
         selected_by(group.protocol, searched.values()),
         scores,

@@ -40,7 +40,7 @@ def chosen(name: str, group: Group, sources: Sources) -> tuple[list[Line], str]:
         raise group.missing(FIGURES[name].needs, ("--rerun",))
     if not runs:
         raise missing(name, group)
-    series, remark = lines(runs)
+    series, remark = lines(runs, group.sort)
     if sources.loss is None:
         return series, remark
     known = [line.loss for line in series]

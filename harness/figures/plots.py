@@ -96,7 +96,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     """Recall@1 on test classes against the time training took."""
     if not group.final():
         raise missing("cost", group)
-    series, remark = lines(group.final())
+    series, remark = lines(group.final(), group.sort)
     figure, axes = plot(group, "Training (minutes)", "Recall@1 (%)")
     preparing = pretraining([run for line in series for run in line.runs])
     points = []
@@ -133,7 +133,7 @@ def ensemble(group: Group, sources: Sources) -> Iterator[Drawing]:
     single = [run for run in group.final() if run.id in members]
     if not single:
         raise missing("ensemble", group)
-    series, remark = lines(single)
+    series, remark = lines(single, group.sort)
     figure, axes = plot(group, "Networks in the ensemble", "Recall@1 (%)", whole=True)
     drawn: list[Sequence[Result]] = []  # what has a bar
     for place, line in enumerate(series):
@@ -162,7 +162,7 @@ def with_curve(name: str, group: Group, *metrics: str) -> tuple[list[Line], str]
             runs.append(run)
     if not runs:
         raise missing(name, group)
-    return lines(runs)
+    return lines(runs, group.sort)
 
 
 def spread(runs: Sequence[Result], metric: str, scale: float = 100.0) -> list[tuple[float, float, float, float]]:

@@ -16,7 +16,7 @@ from harness.report import fairness, records
 from harness.report.pictures import Missing, Picture
 from harness.spec import PIXELS, ExperimentRecord, Result
 from harness.tables.build import KINDS, build
-from harness.tables.layout import Table
+from harness.tables.layout import Options, Table
 from harness.tables.render.html import html_notes, html_table
 
 TITLE = "Metric-learning losses compared"
@@ -31,16 +31,19 @@ def page(
     missing: Sequence[Missing] = (),
     experiments: Sequence[ExperimentRecord] = (),
     queries: Queries | None = None,
+    sort: str = "",
 ) -> str:
-    """The whole page. Whatever comes from results is escaped, and the page's policy lets only its own script run."""
-    tables = {kind: build(results, kind, experiments=experiments, queries=queries) for kind in KINDS}
+    """The whole page. Losses are in the order of their names, or sorted by a metric. Whatever comes from results is
+    escaped, and the page's policy lets only its own script run."""
+    options = Options(sort=sort)
+    tables = {kind: build(results, kind, options, experiments, queries) for kind in KINDS}
     searches = tables.pop("search")
     measured = [table for of_kind in tables.values() for table in of_kind]
     sections = {
         "Tables": HINT + "".join(map(section, measured)) if measured else NO_TABLES,
         "Figures": figures(pictures, missing),
         "Search": "".join(map(section, searches)) or "<p>Nothing was trained yet.</p>\n",
-        "Runs": records.runs(results),
+        "Runs": records.runs(results, sort),
         "Provenance": records.provenance(results),
         "Fairness": fairness.notes(results, [*measured, *searches], experiments),
     }

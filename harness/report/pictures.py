@@ -26,12 +26,12 @@ class Missing:
 
 
 def draw_all(
-    results: Iterable[Result], sources: Sources, experiments: Iterable[ExperimentRecord] = ()
+    results: Iterable[Result], sources: Sources, experiments: Iterable[ExperimentRecord] = (), sort: str = ""
 ) -> tuple[list[Picture], list[Missing]]:
     """Every figure of every dataset, protocol and backbone."""
     pictures: list[Picture] = []
     missing: list[Missing] = []
-    parts = groups(results, experiments)
+    parts = groups(results, experiments, sort=sort)
     with tempfile.TemporaryDirectory() as folder:
         for name in FIGURES:
             for group in parts:

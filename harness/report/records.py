@@ -1,5 +1,6 @@
 """The runs behind a report, one line each, and where they come from."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -14,15 +15,19 @@ MOST = 12  # runs of a row that are linked
 COMMAND = "command that reproduces it"
 
 
-def runs(results: Sequence[Result]) -> str:
-    """All of them as one compact table that opens on request: there may be thousands."""
+def runs(results: Sequence[Result], sort: str = "") -> str:
+    """All of them as one compact table that opens on request: there may be thousands. In the order of their names, or
+    the highest of a metric first."""
     metrics = sorted({name for result in results for name in result.metrics}, key=metric_order)
     heads = "".join(
         f'<th scope="col" class="{"number" if name in (*NUMBERS, *metrics) else "left"}">{escape(name)}</th>'
         for name in (*WORDS, *NUMBERS, *metrics, COMMAND)
     )
     protocols = {name: config.find_protocol(name) for name in {result.trial.protocol for result in results}}
-    rows = "\n".join(row(result, metrics, protocols[result.trial.protocol]) for result in sorted(results, key=order))
+    listed = sorted(results, key=order)
+    if sort:
+        listed.sort(key=lambda result: -result.metrics.get(sort, -math.inf))
+    rows = "\n".join(row(result, metrics, protocols[result.trial.protocol]) for result in listed)
     return (
         f"<details>\n<summary>All {len(results):,} results, with the command that reproduces each</summary>\n"
         f'<div class="scroll runs" tabindex="0" role="region" aria-label="Runs">\n<table>\n<thead>\n<tr>{heads}</tr>\n'

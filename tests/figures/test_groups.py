@@ -123,3 +123,21 @@ def test_the_command_has_the_weights_and_settings_of_most_runs_and_ones_own_loss
         "harness run --dataset emoji --protocol quick --weights none --losses ./mine.py:MyLoss,group "
         "--set resize=32 --set crop=32"
     )
+
+
+def test_losses_may_be_sorted_by_a_metric_the_highest_first() -> None:
+    runs = [final("angular", 0.4), final("group", 0.6), final("triplet", 0.5, seed=1), final("triplet", 0.9, seed=0)]
+    series, _ = lines(runs, "R@1")
+    assert [line.loss for line in series] == ["triplet", "group", "angular"]  # 0.7, the mean over seeds; 0.6; 0.4
+    assert [line.loss for line in lines(runs)[0]] == ["angular", "group", "triplet"]
+
+
+def test_a_search_is_sorted_by_its_best_scores() -> None:
+    trials = [searched("group", 0.5), searched("triplet", 0.6)]
+    assert list(search_of(groups(trials, sort="R@1")[0]).scores) == ["triplet", "group"]
+    assert list(search_of(groups(trials)[0]).scores) == ["group", "triplet"]
+
+
+def test_a_metric_that_nothing_has_cannot_sort() -> None:
+    with pytest.raises(UserError, match="no metric to sort by named 'R@3'"):
+        groups([final("group")], sort="R@3")

@@ -337,3 +337,16 @@ def test_a_wide_table_scrolls_in_its_own_place(browser: "Chrome", tmp_path: Path
     assert browser.execute_script(
         "const one = document.querySelector('.scroll'); return one.scrollWidth > one.clientWidth"
     )
+
+
+def test_losses_may_be_sorted_by_a_metric_the_highest_first() -> None:
+    rows = [
+        loss_row("angular", "Angular", 0.5),
+        loss_row("group", "Group Loss", 0.7),
+        loss_row("margin", "Margin", 0.6),
+    ]
+    names = re.compile("Angular|Group Loss|Margin")
+    text = page(rows, sort="R@1")
+    assert names.findall(text.split("</h2>")[1])[:3] == ["Group Loss", "Margin", "Angular"]
+    assert names.findall(text.split(">Runs</h2>")[1])[:3] == ["Group Loss", "Margin", "Angular"]
+    assert names.findall(page(rows).split("</h2>")[1])[:3] == ["Angular", "Group Loss", "Margin"]
