@@ -96,7 +96,7 @@ class Embedder(nn.Module):
         super().train(mode)
         if self.trunk_frozen:
             self.trunk.eval()
-        elif self.freeze_bn:
+        if self.freeze_bn:  # also of a head that copies a part of the trunk
             for module in self.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()

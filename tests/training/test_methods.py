@@ -60,6 +60,20 @@ def test_a_warm_up_trains_the_head_and_not_the_trunk(small: Path, tmp_path: Path
     assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
 
 
+def test_the_copy_of_a_part_of_the_network_keeps_its_statistics_too(small: Path) -> None:
+    """freeze_bn holds for abe's attention, which is a copy of stages, also in a warm-up."""
+    for frozen, kept in ((True, True), (False, False)):
+        ready, _ = set_up(method("abe", freeze_bn=frozen, backbone="tf_efficientnet_lite0", weights="none"))
+        model = ready.model
+        model.trunk_frozen = True
+        model.train()
+        before = {name: value.clone() for name, value in model.head.state_dict().items() if "running" in name}
+        model(torch.rand(2, 3, 32, 32))
+        after = model.head.state_dict()
+        assert before
+        assert all(torch.equal(before[name], after[name]) for name in before) is kept
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stored_network_embeds_as_its_run_did(small: Path, tmp_path: Path, name: str) -> None:
     result, _ = run(method(name, epochs=1), tmp_path, keep_weights=True)
