@@ -9,16 +9,18 @@
 The heavy packages (torch, ray, pandas) are imported when they are needed.
 """
 
-from typing import TYPE_CHECKING, Any
-
+# Type checkers take it for True. Importing it from typing takes longer than all else before Ctrl-C is heeded.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from harness.api import Failure, Result, Results, UserError, load, run
 
 __all__ = ["Failure", "Result", "Results", "UserError", "__version__", "load", "run"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """The interface is imported when it is used: the command line must heed Ctrl-C before it imports anything."""
     if name not in __all__:
         raise AttributeError(f"module 'harness' has no attribute {name!r}")

@@ -1,9 +1,6 @@
 """What the command `harness` and `python -m harness` call: it heeds Ctrl-C before anything else is imported."""
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
-from typing import NoReturn
 
 import harness
 from harness.cli import signals
@@ -12,6 +9,9 @@ from harness.cli import signals
 def stop_if_hidden() -> None:
     """End if another package called losses is found in place of ours: nothing would work, and Python would not say
     why."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
     found = find_spec("losses")  # without importing it
     folder = Path(found.origin).parent if found and found.origin else Path(".")
     if folder.parent != Path(harness.__file__).parent.parent:
@@ -22,7 +22,7 @@ def stop_if_hidden() -> None:
         sys.exit(2)
 
 
-def main() -> NoReturn:
+def main() -> None:
     signals.heed()
     try:
         stop_if_hidden()

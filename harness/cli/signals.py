@@ -3,12 +3,14 @@
 It imports next to nothing: its handlers are set before anything else is imported.
 """
 
-import contextlib
 import os
 import signal
 import sys
-from types import FrameType
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as in harness/__init__.py
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 10  # seconds to end in order: `docker stop` kills after ten
@@ -25,7 +27,7 @@ def heed() -> None:
             signal.signal(number, interrupt)
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: "FrameType | None") -> None:
     """Raise KeyboardInterrupt, so that workers stop and half files are removed; whoever swallows it gains ten seconds.
 
     An import that is interrupted does worse than end: some go on without what they lack, some abort the process.
@@ -42,7 +44,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def importing(frame: FrameType | None) -> bool:
+def importing(frame: "FrameType | None") -> bool:
     """Whether a frame belongs to an import that is under way."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -51,9 +53,10 @@ def importing(frame: FrameType | None) -> bool:
     return False
 
 
-def leave() -> NoReturn:
+def leave() -> "NoReturn":
     """End the process now: what Python and Ray do at their end takes seconds, and may be what is stuck."""
-    if message:
-        with contextlib.suppress(OSError):  # a full disk, a terminal that is gone
+    try:
+        if message:
             os.write(2, f"harness: {message}\n".encode())  # not print, which may be what was interrupted
-    os._exit(128 + (received or signal.SIGINT))  # as a shell gives it for a process that a signal has ended
+    finally:  # also on a full disk, or if the terminal is gone
+        os._exit(128 + (received or signal.SIGINT))  # as a shell gives it for a process that a signal has ended

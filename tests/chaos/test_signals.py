@@ -70,6 +70,16 @@ def test_ctrl_c_while_importing_ends_at_once(tmp_path: Path, modules: int) -> No
     assert last in ([], [LINE])  # the line once the run has begun: it imports timm and Ray then
 
 
+def test_what_is_imported_before_ctrl_c_is_heeded_is_next_to_nothing() -> None:
+    """Until then Python answers it with a traceback."""
+    ask = "import sys; before = set(sys.modules); import harness.cli.entry; print(*sorted(set(sys.modules) - before))"
+    words = [sys.executable, "-S", "-c", ask]  # -S: what an environment imports at its start hides nothing
+    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    heavy = {"contextlib", "importlib.util", "pathlib", "re", "typing"}
+    assert "harness.cli.signals" in done.stdout.split()
+    assert not heavy & set(done.stdout.split())
+
+
 SCRIPT = """
 import signal, time
 from harness.cli import signals
