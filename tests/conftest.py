@@ -22,6 +22,8 @@ from harness.data.embedded.build_emoji import save
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster as RayCluster
 
+    from tests.s3 import S3
+
 DATASET = """
 title = "Blobs"
 cite = "generated"
@@ -98,6 +100,28 @@ def cluster() -> Iterator["RayCluster"]:
     started = Cluster(initialize_head=True, head_node_args=head)
     yield started
     started.shutdown()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator["S3"]:
+    from tests.s3 import S3
+
+    server = S3()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: "S3", monkeypatch: pytest.MonkeyPatch) -> Iterator["S3"]:
+    """An S3 server with an empty bucket, `bench`, which processes that start now find: a Ray, too."""
+    from s3fs import S3FileSystem
+
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()  # another test's, with its credentials
+    s3_server.reset()
+    yield s3_server
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
