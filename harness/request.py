@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import losses
 from harness import commands, config, plan, protocols
-from harness.assignments import check_settings, grid_values, settings_and_knobs
+from harness.assignments import check_names, check_settings, grid_values, settings_and_knobs
 from harness.spec import (
     BASELINE,
     Dataset,
@@ -86,7 +86,12 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     protocol = config.protocol(request.protocol or dataset.protocol)
     check_select(protocol, dataset)
     names = loss_names(request.losses)
-    settings = {**protocol.shared(dataset.name), **check_settings(words_of(request.set))}
+    given = check_settings(words_of(request.set))
+    for option, values in (("--set", request.set), ("--grid", request.grid)):
+        check_names(option, words_of(values), names)
+    check_search(request, given)
+    check_fold(request, given)
+    settings = {**protocol.shared(dataset.name), **given}
     check_rules({**config.DEFAULTS, **settings})
     data_root = Path(request.data_root).absolute()
     check_existence(dataset, data_root, request.weights or settings["weights"], settings["backbone"])
@@ -94,9 +99,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
     grid = grid_values(words_of(request.grid), losses)
-    check_search(request, settings)
     check_grid(grid, settings, knobs, losses)
-    check_fold(request, settings)
     weights, weights_file = resolve_weights(request, {**protocol.shared(dataset.name), **settings}, grid)
     planned = Experiment(
         dataset=dataset,

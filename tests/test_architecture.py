@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"spec", "config", "draws", "losses"},
     "pages": {"spec", "config", "losses"},
     "commands": {"spec", "config", "plan", "losses"},
-    "assignments": {"spec"},
+    "assignments": {"spec", "losses"},
     "request": {"spec", "protocols", "config", "plan", "commands", "assignments", "data", "backbones", "losses"},
     "files": {"spec"},
     "store": {"spec", "files"},

@@ -1,5 +1,6 @@
 """Network and data, checked before anything runs."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import torch
 
 from harness.backbones import network
 from harness.data import cache, cache_building, listing, loading
+from harness.execution import room
 from harness.execution.account import Account
 from harness.request import Request
-from harness.spec import Job, Progress, UserError
+from harness.spec import Job, Progress, Trial, UserError
 from harness.training import trial as training
 
 
@@ -20,6 +22,24 @@ def check_machine(request: Request) -> None:
         raise UserError(f"--gpus-per-trial {wanted:g}: this machine has {existing} GPUs")
 
 
+COPIES = 4  # of the network in training: weights, gradients, Adam's two moments
+
+
+def check_memory(trial: Trial) -> None:
+    """A UserError for a network that this machine's memory cannot hold in training."""
+    needed = 4 * COPIES * room.parameters(room.network_of(trial))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        what = f"dim={trial.dim}" if trial.dim else f"backbone={trial.backbone}"
+        raise UserError(
+            f"{what}: training takes {gigabytes(needed)} of memory, and this machine has {gigabytes(memory)}"
+        )
+
+
+def gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.0f} GB"
+
+
 def check(account: Account, say: Callable[[str], None] | None) -> None:
     """A UserError if a trial could not start. Stored trials need no inputs.
 
@@ -27,8 +47,11 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
     """
     experiment = account.experiment
     planned = account.grid or account.baselines
-    for trial in {(trial.backbone, trial.weights): trial for trial in planned}.values():
+    networks = {(trial.backbone, trial.weights, trial.dim): trial for trial in planned}.values()
+    for trial in networks:
         network.check(trial.backbone, trial.weights)
+        if say and not trial.is_pixels:
+            check_memory(trial)
         if say and trial.weights_kind in ("hub", "file"):
             network.create(trial, experiment.weights_file)
     dataset = experiment.dataset

@@ -33,6 +33,8 @@ MISTAKES = [
         "needs fewer embedding dimensions (64) than images in a batch (12); --set dim=11",
     ),
     ("run --dataset blobs --losses deep_spectral --set dim=none", "needs fewer embedding dimensions"),
+    ("run --dataset blobs --losses triplet --set dim=100000000", "dim=100000000: training takes"),
+    ("run --dataset blobs --losses group --grid group.anchors", "--grid group.anchors: write SETTING=V1,V2,..."),
     ("data download ./tests", "./tests: is your own data; only shipped datasets can be downloaded"),
     ("tables --out table.tex", "--out table.tex: is a file; must be a folder, e.g. --out table"),
     ("figures --out figure.png", "--out figure.png: is a file; must be a folder, e.g. --out figure"),
@@ -157,3 +159,38 @@ def test_a_mistake_is_one_line_that_says_what_is_allowed(
     assert len(said.err) < 300
     assert not re.search("Input should be|Value error|Got unexpected|Invalid value|Option '", said.err)
     assert not stored(tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --dataset blobs --set learning_rate=1",
+        "run --dataset blobs --set anchors=1",
+        "run --dataset blobs --set epochs",
+        "run --dataset blobs --set group.anchor=3",
+        "run --dataset blobs --losses triplet --set group.anchors=1",
+        "run --dataset blobs --grid group.anchor=1,2",
+        "run --dataset blobs --grid group.anchors",
+        "run --dataset blobs --set fold=test --trials 2",
+    ],
+)
+def test_a_typo_is_found_before_losses_are_imported(
+    small: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """They import torch, which takes seconds."""
+    monkeypatch.delattr("harness.request.choose_losses")
+    assert harness(*line.split()).code == 2
+
+
+def test_a_knob_of_a_loss_of_ones_own_is_left_to_its_file(small: Path, harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    assert harness("init-loss", str(file)).code == 0
+    said = harness(
+        "run", "--dataset", "blobs", "--losses", f"{file}:MyLoss", "--set", "mine.MyLoss.margin=0.7", "--dry-run"
+    )
+    assert said.code == 0, said.err
+    assert "margin=0.7" in said.out
+    said = harness(
+        "run", "--dataset", "blobs", "--losses", f"{file}:MyLoss", "--set", "mine.MyLoss.margn=0.7", "--dry-run"
+    )
+    assert "no knob of mine.MyLoss named 'margn'; did you mean 'margin'?" in said.err
