@@ -75,9 +75,9 @@ def other_numbers(result: Result, members: Sequence[Result]) -> Iterator[str]:
     if recorded.get("device_type") == "cuda":
         yield f"It ran on a GPU ({recorded.get('device')}): runs on a GPU are not the same to the bit."
     elif recorded.get("threads") is None:
-        yield "Its number of threads is not recorded: with another number the last digits differ."
+        yield "Its number of threads is not recorded: with another one its numbers differ."
     elif recorded.get("device") != provenance.cpu():
-        yield f"It ran on another processor ({recorded.get('device')}): the last digits may differ."
+        yield f"It ran on another processor ({recorded.get('device')}): its numbers may differ."
     elif provenance.has_gpu():
         yield "It ran on a CPU, and this machine has a GPU: add --gpus-per-trial 0."
     for package, version in recorded.get("packages", {}).items():

@@ -40,7 +40,7 @@ def _added(meaning: str, neutral: Any, **limits: Any) -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """What one training run trains and measures. Its hash is its name: threads, device and versions of libraries, which
-    move the last digits, are not part of it.
+    move numbers too, are not part of it.
 
     The fields below are part of every stored record: none may be renamed, removed or left out of the hash. A field that
     is added later is made with `_added`.
