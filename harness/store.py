@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.files import PART, PROBE, check_room, discard, write_part, write_whole, writing
-from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, unknown
+from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, schema, unknown
 from harness.spec.queries import PerQuery, digest
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
@@ -168,12 +168,14 @@ class Store:
         """The result in a file; a ValueError says why it is none."""
         if file not in self._read:
             result = read(file)
-            place = self.path(result.trial, id=result.id)
-            if file != place:
-                what = "a copy" if place.exists() else "the record"
-                raise MisplacedError(f"{what} of {result.id}, whose place is {place.relative_to(self.root)}")
+            self._check_place(file, self.path(result.trial, id=result.id))
             self._read[file] = result
         return self._read[file]
+
+    def _check_place(self, file: Path, place: Path) -> None:
+        if file != place:
+            what = "a copy" if place.exists() else "the record"
+            raise MisplacedError(f"{what} of {place.stem}, whose place is {place.relative_to(self.root)}")
 
     def files(self) -> list[Path]:
         """Every file that may be a result, readable or not."""
@@ -243,8 +245,23 @@ class Store:
         return results, experiments, [*problems, *more]
 
     def failures(self) -> list[Path]:
-        """The records of failed trials."""
+        """Every file that may be the record of a failed trial, readable or not."""
         return sorted(self.root.glob(f"{FOLDERS[Failure]}/*/*/*.json"))
+
+    def read_failure(self, file: Path) -> dict[str, Any]:
+        """The record of a failed trial; a ValueError says why the file is none."""
+        record: dict[str, Any] = read_json(file)
+        schema.check(record, schema.FAILURE)
+        try:
+            trial = Trial.from_json(record["trial"])
+        except (KeyError, TypeError, ValueError):  # of a newer version, perhaps
+            return record
+        self._check_place(file, self.path(trial, Failure))
+        return record
+
+    def find_failure(self, prefix: str) -> Path | None:
+        """The record of the one failed trial whose id begins with `prefix`, readable or not; None without one."""
+        return self._only(prefix, [file for file in self.failures() if prefix and file.stem.startswith(prefix)])
 
     def has(self, prefix: str) -> bool:
         """Whether the id of a result begins so."""
@@ -256,14 +273,23 @@ class Store:
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
         if not files:
             raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()], see="harness ls runs")
+        file = self._only(prefix, files)
+        assert file is not None
+        return file
+
+    def _only(self, prefix: str, files: list[Path]) -> Path | None:
+        """Of these files, whose ids begin so, the one that is no copy. None if there are none."""
         files = [file for file in files if not self.is_misplaced(file)] or files
         if len(files) > 1:
             raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in files)}")
-        return files[0]
+        return files[0] if files else None
 
     def is_misplaced(self, file: Path) -> bool:
         try:
-            self.read(file)
+            if file.is_relative_to(self.root / FOLDERS[Failure]):
+                self.read_failure(file)
+            else:
+                self.read(file)
         except MisplacedError:
             return True
         except ValueError:

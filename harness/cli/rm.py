@@ -11,7 +11,7 @@ from harness import sources
 from harness.cli import completion
 from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, storage_of
 from harness.cli.output import say
-from harness.spec import Result, UserError, unknown
+from harness.spec import Result, unknown
 from harness.store import Store
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ def find(store: Store, prefix: str) -> Path:
     """The file of the one result, or else of the one failed trial, whose id begins so."""
     if store.has(prefix):
         return store.find(prefix)
-    failed = [file for file in store.failures() if prefix and file.stem.startswith(prefix)]
-    if len(failed) > 1:
-        raise UserError(f"{prefix!r} begins several ids: {', '.join(file.stem for file in failed)}")
+    failed = store.find_failure(prefix)
     if failed:
-        return failed[0]
+        return failed
     known = [file.stem for file in (*store.files(), *store.failures())]
     raise unknown(f"result or failed trial in {store.root}", prefix, known, see="harness ls runs")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,8 +16,8 @@ from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_proble
 from harness.cli.output import say
 from harness.cli.page import print_page
 from harness.files import write_whole, writing
-from harness.spec import ExperimentRecord, Result, UserError, schema, unknown
-from harness.store import LARGEST, Store, read_bytes, read_json
+from harness.spec import ExperimentRecord, Result, UserError, unknown
+from harness.store import LARGEST, Store, read_bytes
 
 
 @app.command(epilog="Example: harness show 1f2e3d", rich_help_panel=LOOKING)
@@ -46,7 +46,7 @@ def show(
         return
     store = Store(results)
     if not store.has(name):
-        show_failure(find_failure(name, store), as_json=as_json)
+        show_failure(find_failure(name, store), store, as_json=as_json)
         return
     result = read_result(store, name)
     written = write_source(result, store, source) if source else []
@@ -99,21 +99,18 @@ def content_of(file: Path) -> bytes | None:
 
 def find_failure(name: str, store: Store) -> Path:
     """The record of the one failed trial whose id begins so; a UserError with what there is instead."""
-    files = [file for file in store.failures() if name and file.stem.startswith(name)]
-    if len(files) > 1:
-        raise UserError(f"{name!r} begins several ids: {', '.join(file.stem for file in files)}")
-    if files:
-        return files[0]
+    failed = store.find_failure(name)
+    if failed:
+        return failed
     known = [*losses.names(), *config.names("protocols"), *config.names("datasets")]
     known += [file.stem for file in (*store.files(), *store.failures())]
     raise unknown(f"loss, protocol, dataset or result in {store.root}", name, known, see="harness ls runs")
 
 
-def show_failure(file: Path, *, as_json: bool) -> None:
+def show_failure(file: Path, store: Store, *, as_json: bool) -> None:
     """A failed trial: what it was, its traceback as lines, and where its worker's log is."""
     try:
-        record: Any = read_json(file)
-        schema.check(record, schema.FAILURE)
+        record = store.read_failure(file)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
     if as_json:

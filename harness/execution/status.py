@@ -12,9 +12,9 @@ from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
 from harness.execution.text import BestScores, duration
-from harness.spec import ExperimentRecord, Result, UserError, schema
+from harness.spec import ExperimentRecord, Result, UserError
 from harness.storage import Storage
-from harness.store import Store, read_json
+from harness.store import Store
 
 Conditions = tuple[str, str]  # the dataset and the protocol, which are kept apart
 
@@ -183,8 +183,7 @@ def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]]
     failures, problems = [], []
     for file in store.failures():
         try:
-            record = read_json(file)
-            schema.check(record, schema.FAILURE)
+            record = store.read_failure(file)
         except ValueError as error:
             if file.exists():  # else its trial has ended well just now
                 problems.append(f"{file}: {error}; skipped")

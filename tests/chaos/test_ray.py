@@ -246,7 +246,7 @@ def test_a_real_hog_does_not_stop_the_run(
 @pytest.mark.timeout(1800)  # on a busy machine a worker takes long to start, and many are killed
 @pytest.mark.fault(
     "1,000 trials that do nothing, a worker killed every 3 s",
-    "each is stored once and none fails; the rate and the driver's memory stay near those of an undisturbed run",
+    "each is stored once and none fails; trials per second and the driver's memory beside those of an undisturbed run",
 )
 def test_a_thousand_trials_survive_a_killer(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     measured = {}

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from harness.spec import Failure, Result, has_controls
 from harness.store import LARGEST, Store
 from tests.chaos.mutants import Mutant, mutants, populate
+from tests.chaos.test_output import is_harmless
 from tests.conftest import Harness
 from tests.factories import a_result, a_trial
 
@@ -135,6 +137,30 @@ def test_a_copy_of_a_record_counts_for_nothing(harness: Harness, tmp_path: Path)
     assert "the record of" in harness("tables").err
 
 
+@pytest.mark.fault(
+    "the record of a failed trial copied to `ID (conflicted copy).json` and into another folder under failures/",
+    "counts once; each copy is named and skipped, exit 1; show and rm find the original",
+)
+def test_a_copy_of_a_failure_counts_for_nothing(harness: Harness, tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    store.put(a_result())
+    original = store.note(Failure(a_trial(seed=1), "ValueError: no", ""))
+    renamed = original.with_name(f"{original.stem} (conflicted copy).json")
+    elsewhere = original.parent.with_name("other") / original.name
+    elsewhere.parent.mkdir()
+    for copy in (renamed, elsewhere):
+        shutil.copy(original, copy)
+    said = harness("status")
+    assert said.code == 1
+    assert "1 failed" in said.out
+    for copy in (renamed, elsewhere):
+        assert said.err.count(f"harness: {copy}: a copy of {original.stem}, whose place is failures/") == 1
+    assert harness("show", original.stem).out.count("ValueError: no") == 1
+    assert harness("rm", original.stem).code == 0
+    assert not original.exists()
+    assert "failed" not in harness("status").out
+
+
 # --- odd records through every command ---
 
 
@@ -155,7 +181,10 @@ class Folder:
         file = self.results / mutant.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(mutant.text)
-        return mutant.id in {result.id for result in Store(self.results).results()[0]}
+        results = {result.id: result for result in Store(self.results).results()[0]}
+        if mutant.id in results:
+            check_values(results[mutant.id])
+        return mutant.id in results
 
     def restore(self) -> None:
         """Remove the mutants, and what commands have stored."""
@@ -167,10 +196,11 @@ class Folder:
         shutil.rmtree(self.other, ignore_errors=True)
 
     def read_by_all(self, id: str) -> None:
-        """Every command that reads records, except those that draw. A traceback fails the test."""
-        for command in (*TABLES, ("ls", "runs"), ("status",), ("show", id), ("eval", id)):
-            self.harness(*command)
-        self.harness("import", str(self.results), "--results", str(self.other))
+        """Every command that reads records, except those that draw. A traceback or a control character fails the
+        test."""
+        commands = [*TABLES, ("ls", "runs"), ("status",), ("compare", "group", "triplet"), ("show", id), ("eval", id)]
+        for command in (*commands, ("import", str(self.results), "--results", str(self.other))):
+            assert is_harmless(self.harness(*command)), command
 
     def draw(self) -> None:
         self.harness("figures", "--format", "png", "--out", str(self.parent / "figures"))
@@ -179,6 +209,14 @@ class Folder:
     def stray_files(self) -> set[str]:
         """What lies beside the folders that commands were given."""
         return {file.name for file in self.parent.iterdir()} - {"results", "other", "figures", "report.html"}
+
+
+def check_values(result: Result) -> None:
+    """What tables print of it is possible."""
+    assert all(type(value) in (int, float) and 0 <= value <= 1 for value in result.metrics.values())
+    amounts = [*result.seconds.values(), *(row.get("images", 0) for row in result.curve), result.parameters or 0]
+    assert all(type(amount) in (int, float) and 0 <= amount < 1e15 for amount in amounts)
+    assert not has_controls(f"{result.trial.dataset}{result.trial.loss}")  # names of folders
 
 
 def survive(folder: Folder, count: int, seed: int) -> list[Mutant]:
@@ -197,7 +235,7 @@ def survive(folder: Folder, count: int, seed: int) -> list[Mutant]:
 
 @pytest.mark.fault(
     "a dozen mutated records (1 or 2 odd fields each, id recomputed) through every command that reads them",
-    "read or named; no traceback, and no file outside of the folders given",
+    "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
 def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
     assert len(survive(Folder(tmp_path, harness), count=12, seed=7)) > 2
@@ -205,15 +243,15 @@ def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
 
 @pytest.mark.chaos_long
 @pytest.mark.fault(
-    "1,000 mutated records (1 or 2 odd fields each, id recomputed) through tables, ls, show, status, eval, import, "
-    "figures and report",
-    "read or named; no traceback, and no file outside of the folders given",
+    "1,000 mutated records (1 or 2 odd fields each, id recomputed) through tables, ls, show, status, eval, compare, "
+    "import, figures and report",
+    "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thousand_odd_records_break_no_command(harness: Harness, tmp_path: Path, seed: int) -> None:
     folder = Folder(tmp_path, harness)
     accepted = survive(folder, count=100, seed=100 + seed)
-    assert len(accepted) > 20
+    assert len(accepted) > 10
     for first in range(0, len(accepted), 10):  # drawing takes seconds, so ten are drawn at once
         for mutant in accepted[first : first + 10]:
             folder.put(mutant)
