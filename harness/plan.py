@@ -149,7 +149,7 @@ def baselines(experiment: Experiment) -> list[Trial]:
     if experiment.dataset.test_images > MANY_TEST_IMAGES:
         pixels = replace(pixels, loss_version=SMALL_PIXELS_VERSION)
     network = _baseline(experiment, seed=DEFAULTS["seed"])
-    if baseline_count(network.dim, network.weights, experiment.seeds) == 2:
+    if not is_random(network.dim, network.weights):
         return [pixels, network]
     first = experiment.settings.get("seed", DEFAULTS["seed"])
     return [pixels, *(replace(network, seed=first + number) for number in range(experiment.seeds))]
@@ -157,7 +157,12 @@ def baselines(experiment: Experiment) -> list[Trial]:
 
 def baseline_count(dim: int | None, weights: str, seeds: int) -> int:
     """Raw pixels, and the untrained network: once, or for each seed if a part of it is random."""
-    return 2 if dim is None and weights != "none" else 1 + seeds
+    return 1 + (seeds if is_random(dim, weights) else 1)
+
+
+def is_random(dim: int | None, weights: str) -> bool:
+    """Whether a part of the untrained network is random: an embedding layer, or all of it."""
+    return dim is not None or weights == "none"
 
 
 def needs(experiment: Experiment, trial: Trial) -> tuple[Trial, ...]:

@@ -180,8 +180,13 @@ def test_an_untrained_network_without_a_random_part_is_one_trial_whatever_seed_i
     usual, other = plan.baselines(experiment()), plan.baselines(experiment(settings={"seed": 5}, seeds=3))
     assert other == usual
     assert [t.seed for t in other] == [0, 0]
-    drawn = plan.baselines(experiment(settings={"seed": 5, "dim": 32}, seeds=2))
-    assert [t.seed for t in drawn] == [0, 5, 6]
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_an_untrained_network_with_a_random_part_has_the_seeds_of_the_run(seeds: int) -> None:
+    drawn = plan.baselines(experiment(settings={"seed": 5, "dim": 32}, seeds=seeds))
+    assert [t.seed for t in drawn] == [0, 5, 6, 7][: 1 + seeds]
+    assert plan.baseline_count(32, "package", seeds) == len(drawn)
 
 
 def test_baselines_do_not_depend_on_how_losses_are_trained() -> None:
