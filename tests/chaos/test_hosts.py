@@ -18,7 +18,7 @@ from tests.chaos.conftest import SlowRun
 from tests.chaos.hosts import Hosts
 from tests.processes import bits, finish, leftovers, until
 
-pytestmark = pytest.mark.chaos_long
+pytestmark = [pytest.mark.chaos_long, pytest.mark.timeout(1800)]
 
 SEARCH = ("--trials", "12", "--seeds", "2", "--ensemble", "2")
 
@@ -28,7 +28,7 @@ def hosts(slow_run: SlowRun) -> Iterator[Hosts]:
     environment = {"NAP": "1.5", "HARNESS_CACHE": str(slow_run.folder / "cache"), "OMP_NUM_THREADS": "1"}
     with Hosts(3, environment) as started:
         started.start()
-        until(lambda: nodes(started) == 3)
+        until(lambda: nodes(started) == 3, seconds=400)  # on a busy machine a node takes a minute to start
         yield started
 
 
@@ -93,13 +93,13 @@ def test_a_search_across_three_hosts_survives(
         second.stop()
         second.start(f"--address={hosts.address}")
         running.until_said("] slow.Slow", times=3)
-        until(lambda: just_begun(results) != 0)
+        until(lambda: just_begun(results) != 0, seconds=300)
         worker = just_begun(results)
         os.kill(worker, signal.SIGSTOP)
         time.sleep(60)
         with contextlib.suppress(ProcessLookupError):  # on a busy machine its host may have been given up
             os.kill(worker, signal.SIGCONT)
-        out, _ = running.process.communicate(timeout=400)
+        out, _ = running.process.communicate(timeout=900)
     finally:
         print(running.err)
         running.process.kill()
