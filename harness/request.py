@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import losses
 from harness import commands, config, plan, protocols
@@ -26,6 +26,9 @@ from harness.spec import (
     schema,
     shortened,
 )
+
+if TYPE_CHECKING:
+    from harness.storage import Storage
 
 ADDRESS = re.compile(r"auto|[^/\s]+:\d{1,5}")
 LONGEST_NAME = 80  # characters of an experiment's name
@@ -94,7 +97,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     settings = {**protocol.shared(dataset.name), **given}
     check_rules({**config.DEFAULTS, **settings})
     data_root = Path(request.data_root).absolute()
-    check_existence(dataset, data_root, request.weights or settings["weights"], settings["backbone"])
+    check_existence(request, dataset, request.weights or settings["weights"], settings["backbone"])
     say(first_word(request, names, dataset, protocol, settings))
     losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
@@ -120,7 +123,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
         grid=grid,
     )
     check_size(planned)
-    return replace(planned, dataset=identify(dataset, data_root, say))
+    return replace(planned, dataset=identify(request, dataset, say))
 
 
 def first_word(
@@ -187,11 +190,24 @@ def ensemble_sizes(request: Request) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def identify(dataset: Dataset, data_root: Path, say: Callable[[str], None]) -> Dataset:
-    """The dataset with the fingerprint of its images, by which trials are named."""
-    from harness.data import listing
+def identify(request: Request, dataset: Dataset, say: Callable[[str], None]) -> Dataset:
+    """The dataset with the fingerprint of its images, by which trials are named: of those on this machine, else of
+    those in the storage."""
+    from harness.data import cache_parts, listing
 
+    data_root = Path(request.data_root).absolute()
+    if dataset.layout != "embedded" and not listing.exists(dataset, data_root):
+        stored = cache_parts.identify(dataset, storage_of(request))
+        if stored is not None:
+            return stored
     return listing.identify(dataset, data_root, say)
+
+
+def storage_of(request: Request) -> "Storage":
+    from harness.storage import open_storage
+    from harness.store import Store
+
+    return open_storage(request.storage, Store(Path(request.results).absolute()).artifacts)
 
 
 def resolve_weights(
@@ -210,17 +226,19 @@ def resolve_weights(
     return sources.resolve(settings["backbone"], weights)
 
 
-def check_existence(dataset: Dataset, data_root: Path, weights: str, backbone: str) -> None:
-    """A UserError if the images or the weights are not on this machine: one for both, with the commands that get
-    them."""
+def check_existence(request: Request, dataset: Dataset, weights: str, backbone: str) -> None:
+    """A UserError if the images are neither on this machine nor in the storage, or the weights not on this machine: one
+    for both, with the commands that get them."""
     from harness.backbones import downloads
-    from harness.data import listing
+    from harness.data import cache_parts, listing
 
+    data_root = Path(request.data_root).absolute()
     if weights not in protocols.WEIGHTS and not Path(weights).is_file():
         raise UserError(
             f"--weights {weights}: no such file; must be hub, package, none, or a .pth or .safetensors file"
         )
     no_images = dataset.layout != "embedded" and not listing.exists(dataset, data_root)
+    no_images = no_images and not cache_parts.manifests_of(dataset, storage_of(request))
     no_weights = weights == "hub" and backbone in downloads.URLS and not downloads.place(backbone).is_file()
     get_weights = f"harness weights download {backbone}"
     if no_images and no_weights and dataset.archives:
@@ -292,7 +310,9 @@ def check_ray_job(request: Request, dataset: Dataset) -> None:
     if not os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR"):
         return
     folders = {"--results": str(request.results), "--storage": request.storage or "/"}
-    if dataset.layout != "embedded":
+    if dataset.is_own:
+        folders["--dataset"] = request.dataset
+    elif dataset.layout != "embedded":
         folders["--data-root"] = str(request.data_root)
     for option, folder in folders.items():
         if "://" not in folder and not Path(folder).is_absolute():

@@ -133,7 +133,11 @@ class Storage:
         return content
 
     def set_aside(self, damage: DamagedError) -> str:
-        """Move a damaged file away, where a person can look at it. Returns the line that says so."""
+        """Move a damaged file away, to make it again. Returns the line that says so."""
+        return f"{damage}; moved to {self.move_aside(damage)}, and made again"
+
+    def move_aside(self, damage: DamagedError) -> str:
+        """Move a damaged file to where a person can look at it. Returns its name there."""
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")  # sorts by age
         target = f"{DAMAGED}/{moment}-{damage.name.replace('/', '-')}"
         self.files.makedirs(self.path(DAMAGED), exist_ok=True)
@@ -141,7 +145,7 @@ class Storage:
             self.files.mv(self.path(damage.name), self.path(target))
         for name in self.names(DAMAGED)[:-DAMAGED_KEPT]:
             self.remove_folder(name)  # it may be one
-        return f"{damage}; moved to {target}, and made again"
+        return target
 
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self.path(name)))

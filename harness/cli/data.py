@@ -1,4 +1,4 @@
-"""`harness data`: check, download and cache datasets."""
+"""`harness data`: check, download, resize, push and cache datasets."""
 
 import shlex
 import sys
@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness import config
+from harness.assignments import check_settings
+from harness.cli import completion
 from harness.cli.app import DATA_ROOT, INPUTS, DataRootOption, app, exit_on_problems
 from harness.cli.help import Application
 from harness.cli.output import say
@@ -19,11 +21,12 @@ from harness.spec import Dataset, UserError
 if TYPE_CHECKING:
     from harness.data.listing import Listing
 
-data = Application(help="Check, download, resize and cache datasets.")
+data = Application(help="Check, download, resize, push and cache datasets.")
 cache = Application(help="List and remove caches of decoded images.")
 app.add_typer(data, name="data", epilog="Example: harness data check cub", rich_help_panel=INPUTS)
 data.add_typer(cache, name="cache", epilog="Example: harness data cache ls")
 
+SIZE = ("resize", "aspect")  # the settings that say how large images are
 NAMED = 10  # images that `check` names on a terminal
 
 NameArgument = Annotated[
@@ -162,6 +165,65 @@ def verdict(dataset: Dataset, fingerprint: str, short_side: int) -> str:
     if expected:
         return f": not {' or '.join(expected)}, the copy that results of this repository are measured on"
     return ""
+
+
+@data.command(epilog="Example: harness data push cub --storage s3://bucket/harness")
+def push(
+    name: NameArgument,
+    storage: Annotated[
+        str, typer.Option("--storage", metavar="DIR|URI", help="The --storage of the runs, e.g. s3://bucket/harness.")
+    ],
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=completion.protocols,
+            help="The protocol that says how large images are. Default: the dataset's.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the size: resize=288 or aspect=kept. Repeatable."),
+    ] = None,
+    data_root: DataRootOption = DATA_ROOT,
+) -> None:
+    """Put the image cache of a dataset into a storage, in checksummed parts. Nodes that have neither the images nor a
+    cache take it from there. After an interruption, rerun the same command to continue."""
+    from harness.data import cache, cache_parts, listing, loading
+    from harness.spec import finish
+    from harness.storage import open_storage
+
+    dataset = config.dataset(name)
+    size = size_of_images(dataset, protocol, set_ or [])
+    if dataset.layout == "embedded":
+        say(f"{dataset.name}: ships with the package; nothing to push")
+        return
+    dataset = listing.identify(dataset, data_root, say)
+    target = open_storage(storage, Path())
+    target.prepare()
+    key = cache.Key(dataset.name, dataset.fingerprint, size["resize"], size["aspect"])
+    with bar(f"preparing {dataset.name}", None) as show:
+        images = finish(loading.mapped(key, dataset, str(data_root)), lambda step: show(step.done, step.total))
+    with bar(f"pushing {dataset.name}", None, size=True) as show:
+        before = finish(cache_parts.push(key, target), lambda sent: show(*sent))
+    total = cache.summary(key.folder).bytes
+    continued = f", {cache.gigabytes(before)} of it from an earlier push" if before else ""
+    say(f"{dataset.name}: {len(images.paths)} images in {target.title}, {cache.gigabytes(total)}{continued}")
+    if images.skipped:
+        say(f"{len(images.skipped)} images cannot be read; run with --skip-bad-images, or: harness data check {name}")
+    words = ["harness", "run", "--dataset", name, *(["--protocol", protocol] if protocol else [])]
+    words += [word for assignment in set_ or [] for word in ("--set", assignment)]
+    say(f"nodes without images take them from there: {shlex.join([*words, '--storage', target.title])}")
+
+
+def size_of_images(dataset: Dataset, protocol: str | None, assignments: list[str]) -> dict[str, Any]:
+    """Side and aspect that a run with these options has."""
+    chosen = config.protocol(protocol or dataset.protocol)
+    for assignment in assignments:
+        if assignment.partition("=")[0].strip() not in SIZE:
+            raise UserError(f"--set {assignment}: must be resize=PIXELS or aspect=..., which say how large images are")
+    settings = {**chosen.shared(dataset.name), **check_settings(assignments)}
+    return {key: settings[key] for key in SIZE}
 
 
 def fetch_archives(dataset: Dataset, data_root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Building an image cache: under another name, then moved into place under a lock, so that a killed build leaves
+"""Making an image cache: under another name, then moved into place under a lock, so that a killed process leaves
 nothing that looks complete."""
 
 import dataclasses
@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -64,10 +64,18 @@ class Decoded:
     bad: dict[str, str] = field(default_factory=dict)  # path -> why it could not be read
 
 
+Fill = Callable[[Path], Iterator[Step]]  # makes a folder with the files of a cache
+
+
 def build(key: Key, listing: Listing, expected: str = "") -> Iterator[Step]:
-    """Build the cache, unless there is one of the expected contents; of any contents if none are expected. A damaged
-    one is set aside."""
-    folder, total = key.folder, len(listing.paths)
+    """Make the cache from the files of its images."""
+    return make(key, partial(decode_all, key, listing), len(listing.paths), expected)
+
+
+def make(key: Key, fill: Fill, total: int, expected: str = "") -> Iterator[Step]:
+    """Make the cache of so many images, unless there is one of the expected contents; of any contents if none are
+    expected. A damaged one is set aside."""
+    folder = key.folder
     lock = lock_of(folder)
     with writing(f"the image cache to {folder.parent} (HARNESS_CACHE)"):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -75,12 +83,26 @@ def build(key: Key, listing: Listing, expected: str = "") -> Iterator[Step]:
             yield Step(0, total)
     try:
         if not (yield from is_built(key, expected)):
-            for part in folder.parent.glob(f"{folder.name}.*{PART}"):  # a killed build left it
+            for part in folder.parent.glob(f"{folder.name}.*{PART}"):  # a killed process left it
                 shutil.rmtree(part, ignore_errors=True)
-            shapes = yield from look_up_shapes(key, listing)
-            yield from write(Blueprint(key, listing, shapes), part_of(folder))
+            yield from fill_part(key, fill, part_of(folder))
     finally:
         lock.release()
+
+
+def fill_part(key: Key, fill: Fill, part: Path) -> Iterator[Step]:
+    """Make the cache in the folder `part`, then move it into place."""
+    folder = key.folder
+    try:
+        with writing(f"the image cache {folder}"):
+            yield from fill(part)
+            for file in part.iterdir():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            discard(folder)  # of an earlier version, or of other images
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def is_built(key: Key, expected: str) -> Generator[Step, None, bool]:
@@ -124,24 +146,15 @@ def look_up_shapes(key: Key, listing: Listing) -> Generator[Step, None, np.ndarr
     return shapes
 
 
-def write(blueprint: Blueprint, part: Path) -> Iterator[Step]:
-    """Decode every image into the folder `part`, then move it into place."""
-    folder = blueprint.key.folder
-    check_disk(blueprint.key, blueprint.bytes)
-    try:
-        with writing(f"the image cache {folder}"):
-            part.mkdir()
-            with (part / "pixels").open("wb") as stream:
-                decoded = yield from decode(blueprint, stream)
-            save_index(blueprint, decoded, part)
-            for file in part.iterdir():
-                with file.open("rb") as written:
-                    os.fsync(written.fileno())
-            discard(folder)  # of an earlier version, or of other images
-            part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    contents.remember(blueprint.key.dataset, blueprint.listing, decoded.files)
+def decode_all(key: Key, listing: Listing, part: Path) -> Iterator[Step]:
+    """Decode every image into the folder `part`."""
+    blueprint = Blueprint(key, listing, (yield from look_up_shapes(key, listing)))
+    check_disk(key, blueprint.bytes)
+    part.mkdir()
+    with (part / "pixels").open("wb") as stream:
+        decoded = yield from decode(blueprint, stream)
+    save_index(blueprint, decoded, part)
+    contents.remember(key.dataset, listing, decoded.files)
 
 
 def decode(blueprint: Blueprint, stream: BinaryIO) -> Generator[Step, None, Decoded]:

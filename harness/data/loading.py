@@ -5,29 +5,32 @@ import hashlib
 import io
 import os
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from harness.data import cache, cache_building, contents, listing
+from harness.data import cache, cache_building, cache_parts, contents, listing
 from harness.data.cache import Step
 from harness.data.folds import Images, fold, shuffled
 from harness.data.images import broken
 from harness.spec import Dataset, Trial, UserError
-from harness.storage import DamagedError
+from harness.storage import DamagedError, Storage
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
 
-def load(dataset: Dataset, trial: Trial, root: str = "", *, skip_bad: bool = False) -> Generator[Step, None, Images]:
-    """The dataset's images at the trial's size; images that are not in this node's cache yet are decoded into it."""
+def load(
+    dataset: Dataset, trial: Trial, root: str = "", *, storage: Storage | None = None, skip_bad: bool = False
+) -> Generator[Step, None, Images]:
+    """The dataset's images at the trial's size, from this node's cache. If it has none yet, its images are decoded into
+    one; without images, one is taken from the storage."""
     if dataset.layout == "embedded":  # the trial's transforms resize these
         return embedded(dataset)
     key = cache.Key(dataset.name, dataset.fingerprint, trial.resize, trial.aspect)
-    images = yield from mapped(key, dataset, root)
+    images = yield from mapped(key, dataset, root, storage)
     if images.skipped and not skip_bad:
         name = shlex.quote(dataset.path or dataset.name)
         total = len(images.paths) + len(images.skipped)
@@ -39,8 +42,10 @@ def load(dataset: Dataset, trial: Trial, root: str = "", *, skip_bad: bool = Fal
     return images
 
 
-def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[Step, None, Images]:
-    """The images of the dataset's cache, which is built if there is none, or none of the images as they are now."""
+def mapped(
+    key: cache.Key, dataset: Dataset, root: str, storage: Storage | None = None
+) -> Generator[Step, None, Images]:
+    """The images of the dataset's cache, which is made if there is none, or none of the images as they are now."""
     built = yield from undamaged(key)
     expected = dataset.sha256 or (contents_here(dataset, root) if built is not None else "")
     if built is not None and built.bad and mended(dataset, root, built):
@@ -48,12 +53,12 @@ def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[Step, None,
             cache.remove([key.folder.name])
         built = yield from undamaged(key)
     if built is None or expected not in ("", built.contents):
-        files = planned_listing(dataset, root)
-        yield from cache_building.build(key, files, expected)
+        yield from make(key, dataset, root, storage, expected)
         built = yield from cache.opened(key)
         assert built is not None
-        if expected not in ("", built.contents):  # they have changed just now
-            raise not_as_planned(dataset, files, f"contents {built.contents[:12]}, planned {expected[:12]}")
+        if expected not in ("", built.contents):  # the files have changed just now
+            place = planned_listing(dataset, root).folder
+            raise not_as_planned(dataset, place, f"contents {built.contents[:12]}, planned {expected[:12]}")
     readable = built.readable
     return Images(
         pixels=built.pixels,
@@ -69,6 +74,16 @@ def mapped(key: cache.Key, dataset: Dataset, root: str) -> Generator[Step, None,
         contents=built.contents,
         copies=built.copies,
     )
+
+
+def make(key: cache.Key, dataset: Dataset, root: str, storage: Storage | None, expected: str) -> Iterator[Step]:
+    """Make the cache: of the images on this node, if there are any, else from the storage, if it has one."""
+    if storage is not None and not any(listing.exists(dataset, data_root) for data_root in data_roots(root)):
+        manifest = cache_parts.find(key, storage)
+        if manifest is not None:
+            yield from cache_parts.take(manifest, storage, expected)
+            return
+    yield from cache_building.build(key, planned_listing(dataset, root), expected)
 
 
 def undamaged(key: cache.Key) -> Generator[Step, None, cache.Built | None]:
@@ -114,17 +129,17 @@ def planned_listing(dataset: Dataset, root: str) -> listing.Listing:
     files = listing.read(dataset, existing[0] if existing else roots[0])
     fingerprint = listing.fingerprint(files)
     if fingerprint != dataset.fingerprint:
-        raise not_as_planned(dataset, files, f"fingerprint {fingerprint}, planned {dataset.fingerprint}")
+        raise not_as_planned(dataset, files.folder, f"fingerprint {fingerprint}, planned {dataset.fingerprint}")
     if dataset.sha256:
         found = contents.sha256(contents.read(dataset.name, files))
         if found != dataset.sha256:
-            raise not_as_planned(dataset, files, f"contents {found[:12]}, planned {dataset.sha256[:12]}")
+            raise not_as_planned(dataset, files.folder, f"contents {found[:12]}, planned {dataset.sha256[:12]}")
     return files
 
 
-def not_as_planned(dataset: Dataset, files: listing.Listing, difference: str) -> UserError:
+def not_as_planned(dataset: Dataset, folder: Path, difference: str) -> UserError:
     return UserError(
-        f"{dataset.name}: the files under {files.folder} are not those the run was planned with ({difference}); "
+        f"{dataset.name}: the files under {folder} are not those the run was planned with ({difference}); "
         "use the same files on every node and do not change them during a run"
     )
 

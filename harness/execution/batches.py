@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness import plan
-from harness.data import folds, listing, loading
+from harness.data import cache_parts, folds, listing, loading
+from harness.data.folds import Images
 from harness.execution.account import Account
 from harness.execution.room import network_of
 from harness.spec import Dataset, Trial, UserError
+from harness.storage import Storage
 
 Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each training class
 
@@ -21,7 +23,8 @@ def check(account: Account, say: Callable[[str], None]) -> None:
     if not trials:
         return
     experiment = account.experiment
-    sizes = training_sizes(experiment.dataset, Path(experiment.data_root), {trial.fold for trial in trials})
+    root = Path(experiment.data_root)
+    sizes = training_sizes(experiment.dataset, root, {trial.fold for trial in trials}, account.storage)
     pair_losses = {loss.name for loss in experiment.losses if loss.family == "pair"}
     narrow_losses = {loss.name for loss in experiment.losses if loss.dim_below_batch}
     for trial in trials:
@@ -35,10 +38,15 @@ def check(account: Account, say: Callable[[str], None]) -> None:
         say(line)
 
 
-def training_sizes(dataset: Dataset, root: Path, names: Iterable[str]) -> Sizes:
-    """The number of images of each training class of these folds."""
-    embedded = dataset.layout == "embedded"
-    images = loading.embedded(dataset) if embedded else listing.read(dataset, root)
+def training_sizes(dataset: Dataset, root: Path, names: Iterable[str], storage: Storage | None = None) -> Sizes:
+    """The number of images of each training class of these folds. What is not on this machine is in the storage."""
+    images: Images | listing.Listing
+    if dataset.layout == "embedded":
+        images = loading.embedded(dataset)
+    elif storage is not None and not listing.exists(dataset, root):
+        images = cache_parts.read_listing(dataset, storage)
+    else:
+        images = listing.read(dataset, root)
     counts = Counter(map(int, images.labels))
     sizes = {label: counts[number] for number, label in enumerate(images.classes)}
     training = {name: folds.split(sizes, images.train_classes, dataset, name)[0] for name in names}

@@ -12,6 +12,7 @@ from harness.execution import room
 from harness.execution.account import Account
 from harness.request import Request
 from harness.spec import Job, Progress, Trial, UserError
+from harness.storage import Storage
 from harness.training import trial as training
 
 
@@ -60,25 +61,35 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
         return
     for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
-        if say and not cache.looks_whole(key, dataset.sha256):
-            images = listing.read(dataset, Path(experiment.data_root))
+        root = Path(experiment.data_root)
+        # images that are not here are taken from the storage, which then says how many bytes
+        if say and listing.exists(dataset, root) and not cache.looks_whole(key, dataset.sha256):
+            images = listing.read(dataset, root)
             needed = cache_building.estimate(key, images)
             cache_building.check_disk(key, needed)
             say(f"{len(images.paths)} images go to the cache {key.folder}: about {cache.gigabytes(needed)}")
 
 
-def prepare(account: Account) -> Iterator[Progress]:
-    """Decode the images of the trials that are to run into this machine's cache, once for each size. A UserError if one
+def prepare(account: Account, storage: Storage) -> Iterator[Progress]:
+    """Make this machine's cache of the images of the trials that are to run, once for each size. A UserError if one
     cannot be read."""
+    for job in preparations(account, storage):
+        yield from training.prepare(job)
+
+
+def preparations(account: Account, storage: Storage) -> list[Job]:
+    """A job of each size of images, and of each network: what a node needs for the trials that are to run."""
     experiment = account.experiment
     pending = [*account.pending(account.known), *account.unnamed()]
-    for trial in {(trial.resize, trial.aspect): trial for trial in pending}.values():
-        yield from training.prepare(
-            Job(
-                trial,
-                experiment.dataset,
-                "",
-                data_root=experiment.data_root,
-                skip_bad_images=experiment.skip_bad_images,
-            )
+    kinds = {(trial.resize, trial.aspect, trial.backbone, trial.weights): trial for trial in pending}
+    return [
+        Job(
+            trial,
+            experiment.dataset,
+            storage.uri,
+            data_root=experiment.data_root,
+            skip_bad_images=experiment.skip_bad_images,
+            weights_file=experiment.weights_file,
         )
+        for trial in kinds.values()
+    ]

@@ -36,7 +36,7 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         account.store.check()
         check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
         check_room(account, storage)
-        prepare_images(request, account, display)
+        prepare_images(request, account, storage, display)
         display.begin(account.experiment, log_file(account))
     census = Census()
     with opened_executor(request, account, storage, display, census) as executor:
@@ -82,14 +82,14 @@ def check_room(account: Account, storage: Storage) -> None:
     storage.prepare(needed.storage)
 
 
-def prepare_images(request: Request, account: Account, display: Display) -> None:
-    """Decode the images once, before the trials; on a cluster each node does it for itself."""
+def prepare_images(request: Request, account: Account, storage: Storage, display: Display) -> None:
+    """Prepare the images once, before the trials; on a cluster each node does it for itself."""
     from harness.execution import inputs
 
     if request.address:
         return
     with display.preparing() as show:
-        for progress in inputs.prepare(account):
+        for progress in inputs.prepare(account, storage):
             show(progress)
 
 

@@ -245,8 +245,9 @@ def warm_up(
 
 def prepare(job: Job) -> Generator[Progress, None, tuple[Images, Seconds]]:
     """The trial's images, and the seconds that they took: to prepare, or to wait until another trial had prepared them.
-    Builds this node's image cache if it has none yet."""
-    images = loading.load(job.dataset, job.trial, job.data_root, skip_bad=job.skip_bad_images)
+    Makes this node's image cache if it has none yet."""
+    storage = Storage(job.storage)
+    images = loading.load(job.dataset, job.trial, job.data_root, storage=storage, skip_bad=job.skip_bad_images)
     begun, doing = time.perf_counter(), "images"
     while True:
         try:

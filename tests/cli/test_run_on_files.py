@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from harness.execution import inputs
 from harness.execution.account import Account
 from harness.spec import Progress
+from harness.storage import Storage
 from tests.conftest import PROTOCOL, Harness
 from tests.data.factories import draw, lay_cub, lay_inshop, photos, records, small_sop, spoil
 
@@ -142,10 +143,10 @@ def test_files_that_change_after_planning_stop_the_run_in_a_clear_line(
     folder = photos(tmp_path / "photos")
     real = inputs.prepare
 
-    def meddle(account: Account) -> Iterator[Progress]:
+    def meddle(account: Account, storage: Storage) -> Iterator[Progress]:
         with (folder / "thing0" / "0-0.jpg").open("ab") as file:
             file.write(b"more")
-        return real(account)
+        return real(account, storage)
 
     monkeypatch.setattr(inputs, "prepare", meddle)
     said = harness("run", "--losses", "none", "--dataset", str(folder), "--protocol", "tiny")
@@ -279,3 +280,19 @@ def test_a_folder_named_without_its_dot_is_pointed_out(
     said = harness("run", "--dataset", "photos")
     assert said.code == 2
     assert "for your own data write ./photos" in said.err
+
+
+def test_inside_a_ray_job_a_dataset_by_its_path_needs_no_data_root(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ray job's working directory is a temporary copy: what has to be absolute is what the run reads."""
+    photos(tmp_path / "photos")
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    monkeypatch.chdir(tmp_path)
+    run = ("run", "--losses", "triplet", "--protocol", "tiny", "--dry-run", "--results", str(tmp_path / "results"))
+    assert harness(*run, "--dataset", str(tmp_path / "photos")).code == 0
+    refused = harness(*run, "--dataset", "./photos")
+    assert refused.err == (
+        "harness: --dataset ./photos: inside a Ray job the working directory is a temporary copy; give an absolute "
+        "path\n"
+    )
