@@ -19,10 +19,12 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from harness.files import PART, PROBE, check_room, write_whole
-from harness.spec import UserError, redacted
+from harness.spec import StorageError, UserError, bounded, redacted
 
 SEAL = b"harness sealed file 1"  # the first line of a file that names its owner and its checksum
 DAMAGED = "damaged"  # the folder of files that were set aside
+NO_BUCKET = "bucket does not exist"  # in what S3 and Google Cloud Storage say, where a missing file is no error
+LONGEST_REASON = 300  # characters of what a library says
 DAMAGED_KEPT = 5  # older ones are removed: they may be large
 
 
@@ -44,6 +46,7 @@ class Storage:
             self.files, root = fsspec.core.url_to_fs(uri)
         except (ImportError, ValueError) as error:  # s3:// without s3fs, an unknown scheme
             raise UserError(f"--storage {self.title}: {redacted(str(error))}") from None
+        self.files.dircache.use_listings_cache = False  # or what other processes write would not be seen
         self.root = root.rstrip("/")
 
     @property
@@ -55,24 +58,36 @@ class Storage:
             raise UserError(f"{name!r} is not the name of a file in a storage: it must not contain ..")
         return f"{self.root}/{name}"
 
+    @contextlib.contextmanager
+    def asked(self, to: str) -> Iterator[None]:
+        """Turn what an object store's library raises, after its own attempts to repeat a request, into a StorageError:
+        each library has its own kinds. That a file is missing stays a FileNotFoundError."""
+        try:
+            yield
+        except Exception as error:
+            if self.local or (isinstance(error, FileNotFoundError) and NO_BUCKET not in str(error)):
+                raise
+            reason = redacted(" ".join(str(error).split())) or type(error).__name__
+            raise StorageError(f"cannot {to} --storage {self.title}: {bounded(reason, LONGEST_REASON)}") from None
+
     def prepare(self, needed: int = PROBE) -> None:
         """Raise a UserError now if the storage cannot be written, or is a folder without room for so many bytes."""
-        name = f"probe-{uuid.uuid4().hex}"
+        if not self.local:
+            name = f"probe-{uuid.uuid4().hex}"
+            self.write(name, os.urandom(PROBE))
+            self.remove(name)
+            return
         try:
-            if self.local:
-                check_room(Path(self.root), needed)
-            else:
-                self.write(name, os.urandom(PROBE))
-                self.remove(name)
-        except Exception as error:  # every file system raises its own kind
-            reason = getattr(error, "strerror", None) or redacted(str(error))
-            raise UserError(f"cannot write to --storage {self.title}: {reason}") from None
+            check_room(Path(self.root), needed)
+        except OSError as error:
+            raise UserError(f"cannot write to --storage {self.title}: {error.strerror or error}") from None
 
     def write(self, name: str, content: bytes, *, sync: bool = True) -> None:
         """Write a file in one step: a reader never sees half of it."""
         if self.local:
             write_whole(Path(self.path(name)), content, sync=sync)
-        else:  # an object store replaces an object in one step
+            return
+        with self.asked("write to"):  # an object store replaces an object in one step
             self.files.pipe_file(self.path(name), content)
 
     def read(self, name: str) -> bytes | None:
@@ -81,7 +96,8 @@ class Storage:
         if self.local and os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
             raise DamagedError(name, "is a folder" if os.path.isdir(path) else "is not a file")
         try:
-            content: bytes = self.files.cat_file(path)
+            with self.asked("read from"):
+                content: bytes = self.files.cat_file(path)
         except FileNotFoundError:
             return None
         return content
@@ -140,26 +156,25 @@ class Storage:
         """Move a damaged file to where a person can look at it. Returns its name there."""
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")  # sorts by age
         target = f"{DAMAGED}/{moment}-{damage.name.replace('/', '-')}"
-        self.files.makedirs(self.path(DAMAGED), exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another process has set it aside just now
+        if self.local:  # an object store has no folders to make
+            self.files.makedirs(self.path(DAMAGED), exist_ok=True)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self.asked("write to"),
+        ):  # another process has set it aside just now
             self.files.mv(self.path(damage.name), self.path(target))
         for name in self.names(DAMAGED)[:-DAMAGED_KEPT]:
             self.remove_folder(name)  # it may be one
         return target
 
     def exists(self, name: str) -> bool:
-        return bool(self.files.exists(self.path(name)))
-
-    def size(self, name: str) -> int:
-        """In bytes; 0 if it cannot be told."""
-        with contextlib.suppress(OSError):
-            return int(self.files.size(self.path(name)) or 0)
-        return 0
+        with self.asked("read from"):
+            return bool(self.files.exists(self.path(name)))
 
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed. On a storage that has turned read-only it stays: no error, because
         what is written there says so."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StorageError), self.asked("write to"):
             self.files.rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
@@ -167,18 +182,27 @@ class Storage:
 
         A worker that is being stopped may still write to it; the next run removes what then remains.
         """
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StorageError), self.asked("write to"):
             self.files.rm(self.path(name), recursive=True)
 
     def names(self, folder: str, *, parts: bool = False) -> list[str]:
         """The names of the files in a folder; with `parts`, those of the unfinished files that killed writers left."""
-        self.files.invalidate_cache()  # fsspec caches the listings of an object store
+        names = (name_in(folder, path) for path in self._entries(folder, detail=False))
+        return sorted(name for name in names if name.endswith(PART) == parts)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The bytes of the files in a folder, by the names of the files."""
+        sizes = {
+            name_in(folder, entry["name"]): int(entry["size"] or 0) for entry in self._entries(folder, detail=True)
+        }
+        return {name: sizes[name] for name in sorted(sizes) if not name.endswith(PART)}
+
+    def _entries(self, folder: str, *, detail: bool) -> list[Any]:
         try:
-            paths = self.files.ls(self.path(folder), detail=False)
+            with self.asked("read from"):
+                return list(self.files.ls(self.path(folder), detail=detail))
         except FileNotFoundError:
             return []
-        names = (str(path).rsplit("/", 1)[-1] for path in paths)
-        return sorted(f"{folder}/{name}" for name in names if name.endswith(PART) == parts)
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a heartbeat or a plan. These are written often and may be lost, so they are not synced to disk."""
@@ -189,7 +213,7 @@ class Storage:
         try:
             content = self.read(name)
             data = json.loads(content) if content else None
-        except (DamagedError, OSError, ValueError, RecursionError):
+        except (DamagedError, OSError, StorageError, ValueError, RecursionError):
             return None
         return data if isinstance(data, dict) else None
 
@@ -209,6 +233,11 @@ class Storage:
         # The lock is held inside a generator, which another thread than the one that started it may close.
         with FileLock(file, timeout=timeout, thread_local=False):
             yield
+
+
+def name_in(folder: str, path: str) -> str:
+    """The name in the storage of what a listing of a folder calls by its path."""
+    return f"{folder}/{path.rsplit('/', 1)[-1]}"
 
 
 def checkpoint(id: str) -> str:

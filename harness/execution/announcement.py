@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from harness.execution import heartbeat
 from harness.execution.pulse import Pulse
-from harness.spec import Trial, schema
+from harness.spec import StorageError, Trial, schema
 from harness.storage import Storage, alive
 from harness.storage import heartbeat as heartbeat_file
 
 FOLDER = "plans"
-INTERVAL = 10.0  # seconds between two signs of life of a driver
+INTERVAL = 10.0  # seconds at least between two signs of life of a driver
 SILENCE = 120.0  # seconds without one, after which a driver is gone: a network's file system may be a minute late
 
 PLAN = schema.Table(
@@ -95,7 +96,7 @@ class Announced:
             protocol=protocol,
             trials=(),
         )
-        self.pulse = Pulse(self.write, INTERVAL)
+        self.pulse = Pulse(self.write, max(INTERVAL, heartbeat.interval(storage)))
 
     @property
     def id(self) -> str:
@@ -132,9 +133,7 @@ def announced(storage: Storage, command: str, dataset: str, protocol: str) -> It
 def write(storage: Storage, plan: Announcement) -> None:
     record = asdict(plan)
     del record["id"]  # the name of its file
-    with contextlib.suppress(
-        Exception
-    ):  # each file system has its own; on a full disk the checkpoint fails, and says so
+    with contextlib.suppress(OSError, StorageError):  # then the checkpoint fails too, and says so
         storage.write_json(plan.file, record)
 
 

@@ -7,14 +7,16 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from harness.execution.pulse import Pulse
 from harness.execution.text import position
-from harness.spec import Job, Progress, schema
+from harness.spec import Job, Progress, StorageError, schema
 from harness.storage import Storage, alive
 from harness.storage import heartbeat as heartbeat_file
 
 FOLDER = "running"
-INTERVAL = 1.0  # minimum seconds between two heartbeats within an epoch
-SILENCE = 300  # seconds without a heartbeat before a trial counts as lost
+INTERVAL = 1.0  # seconds at least between two heartbeats of a trial in a folder
+INTERVAL_OF_REQUESTS = 20.0  # the same on an object store, where each is a request
+SILENCE = 300  # seconds without a heartbeat before a trial counts as lost: many times either
 
 HEARTBEAT = schema.Table(
     needed={
@@ -56,7 +58,41 @@ class Heartbeat:
         return time.time() - self.time
 
 
-def write(storage: Storage, job: Job, progress: Progress | None, log: str = "") -> None:
+class Heart:
+    """Writes the heartbeats of a running trial beside its training, which waits for no storage.
+
+    A heartbeat says when the trial was last heard, not when it was written: a training that hangs falls silent.
+    """
+
+    def __init__(self, storage: Storage, job: Job, log: str = "") -> None:
+        self.storage = storage
+        self.job = job
+        self.log = log
+        self.heard: tuple[float, Progress | None] = (time.time(), None)  # when, and how far the trial was
+        self.written: tuple[float, Progress | None] | None = None
+        self.pulse = Pulse(self.beat, interval(storage), at_once=True)
+        self.pulse.start()
+
+    def hear(self, progress: Progress) -> None:
+        self.heard = (time.time(), progress)
+
+    def beat(self) -> None:
+        heard = self.heard
+        if heard is not self.written:
+            self.written = heard
+            write(self.storage, self.job, self.log, *heard)
+
+    def end(self) -> None:
+        """Nothing is written after this, unless the storage hangs."""
+        self.pulse.end()
+
+
+def interval(storage: Storage) -> float:
+    """Seconds at least between two signs of life in a storage."""
+    return INTERVAL if storage.local else INTERVAL_OF_REQUESTS
+
+
+def write(storage: Storage, job: Job, log: str, heard: float, progress: Progress | None) -> None:
     """Say how far a trial is; without progress, that it is starting."""
     beat = Heartbeat(
         name=job.trial.name,
@@ -64,10 +100,10 @@ def write(storage: Storage, job: Job, progress: Progress | None, log: str = "") 
         node=platform.node(),
         pid=os.getpid(),
         log=log,
-        time=time.time(),
+        time=heard,
         position=position(progress) if progress else "starting",
     )
-    with contextlib.suppress(OSError):  # on a full disk the checkpoint fails, and says so
+    with contextlib.suppress(OSError, StorageError):  # then the checkpoint fails too, and says so
         storage.write_json(heartbeat_file(job.trial.id), asdict(beat))
 
 

@@ -48,5 +48,6 @@ def unused(storage: Storage, store: Store, results: Iterable[Result]) -> dict[st
     ended = store.ended()
     left = {id for plan in announcement.read(storage) for id in map(announcement.id_of, plan.unfinished(ended))}
     used |= {checkpoint(id) for id in (*left, *(file.stem for file in store.failures()))}
-    names = [name for folder in ("embeddings", "weights", "checkpoints", DAMAGED) for name in storage.names(folder)]
-    return {name: storage.size(name) for name in names if name not in used}
+    folders = ("embeddings", "weights", "checkpoints", DAMAGED)
+    sizes = {name: size for folder in folders for name, size in storage.sizes(folder).items()}
+    return {name: size for name, size in sizes.items() if name not in used}

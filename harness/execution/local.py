@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from harness.execution import heartbeat
+from harness.execution.heartbeat import Heart
 from harness.spec import Job, Listener, Progress
 from harness.storage import Storage
 from harness.storage import heartbeat as heartbeat_file
@@ -29,15 +28,16 @@ def execute(jobs: Iterable[Job | None], listener: Listener, device: str | None =
 
 def execute_one(job: Job, listener: Listener, interrupted: Callable[[], bool]) -> None:
     storage = Storage(job.storage)
-    heartbeat.write(storage, job, None)
-    last = time.monotonic()
+    heart = Heart(storage, job)
     try:
         for event in training.events(job, interrupted):
-            if isinstance(event, Progress) and time.monotonic() - last >= heartbeat.INTERVAL:
-                heartbeat.write(storage, job, event)
-                last = time.monotonic()
+            if isinstance(event, Progress):
+                heart.hear(event)
+            else:
+                heart.end()
             listener(job.trial, event)
     finally:
+        heart.end()
         storage.remove(heartbeat_file(job.trial.id))
 
 

@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 import ray
 from ray import tune
 
-from harness.execution import heartbeat
+from harness.execution.heartbeat import Heart
 from harness.execution.pulse import Pulse
-from harness.execution.ray_metrics import INTERVAL, TrialGauges
+from harness.execution.ray_metrics import INTERVAL as GAUGES_INTERVAL
+from harness.execution.ray_metrics import TrialGauges
 from harness.spec import Event, Failure, Job, Progress
 from harness.storage import Storage
 
 Events = Callable[[Job], Iterator[Event]]
+INTERVAL = 1.0  # seconds at least between two reports within an epoch
 WORKING_DIRECTORY = "HARNESS_WORKING_DIRECTORY"  # environment variable: where the user started the run
 
 
@@ -56,7 +58,7 @@ class TrialWorker(tune.Trainable):
 
     def setup(self, config: dict) -> None:
         self.gauges = TrialGauges()
-        self.pulse = Pulse(self.gauges.export, INTERVAL)
+        self.pulse = Pulse(self.gauges.export, GAUGES_INTERVAL)
         self.pulse.start()
         self._begin(config)
 
@@ -68,6 +70,7 @@ class TrialWorker(tune.Trainable):
         return f"TrialWorker({platform.node()})"  # the dashboard asks once, so not for the trial
 
     def _begin(self, config: dict) -> None:
+        self._leave()
         self.job: Job = ray.get(config["job"])
         device = None if self.resources["GPU"] else "cpu"  # Ray hides GPUs only from workers that request some
         job = replace(self.job, device=device)
@@ -84,7 +87,7 @@ class TrialWorker(tune.Trainable):
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
             self.gauges.begin(self.job)
-            heartbeat.write(self.storage, self.job, None, log_file())
+            self.heart = Heart(self.storage, self.job, log_file())
             print(f"{self.job.trial.name} begins", flush=True)
             return {"node": self.node}  # known from the first moment on, if the node is lost
         while True:
@@ -92,21 +95,28 @@ class TrialWorker(tune.Trainable):
             if isinstance(event, Failure):
                 event = replace(event, log=log_file())
             if not isinstance(event, Progress):
+                self.heart.end()
                 end = event.error if isinstance(event, Failure) else "done"
                 print(f"{self.job.trial.name} ends: {end}", flush=True)
                 self.gauges.end(event)
                 return {"event": event, "node": self.node, "done": True}
             self.gauges.hear(event)
-            if event.closes_epoch or event.note or time.monotonic() - began >= heartbeat.INTERVAL:
-                heartbeat.write(self.storage, self.job, event, log_file())
+            self.heart.hear(event)
+            if event.closes_epoch or event.note or time.monotonic() - began >= INTERVAL:
                 if event.closes_epoch and event.stage == "train":
                     return {"event": event, "node": self.node, "epoch": event.epoch, **event.metrics}
                 return {"event": event, "node": self.node}
 
     def cleanup(self) -> None:
+        self._leave()
+        self.pulse.end()
+
+    def _leave(self) -> None:
+        """Leave the trial, if there is one: it may have been stopped at any moment."""
+        if hasattr(self, "heart"):
+            self.heart.end()
         if hasattr(self, "events"):
             self.events.close()  # type: ignore[attr-defined]
-        self.pulse.end()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the training loop writes a checkpoint of its own after every epoch, under the trial's id."""

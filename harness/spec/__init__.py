@@ -1,6 +1,16 @@
 """The nouns: plain frozen values, no torch."""
 
-from harness.spec.errors import UserError, bounded, check_keys, disk_error, first_line, nearest, shortened, unknown
+from harness.spec.errors import (
+    StorageError,
+    UserError,
+    bounded,
+    check_keys,
+    disk_error,
+    first_line,
+    nearest,
+    shortened,
+    unknown,
+)
 from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
@@ -76,6 +86,7 @@ __all__ = [
     "Role",
     "Scheduler",
     "Stopped",
+    "StorageError",
     "Trial",
     "Tuned",
     "UserError",

@@ -17,6 +17,11 @@ class UserError(Exception):
     """Something the user can mend: one line saying what, where and what is allowed. The CLI prints it and exits 2."""
 
 
+class StorageError(UserError):
+    """An object store that is not there, refuses or fails, whatever is written to it: every other trial would fail in
+    the same way."""
+
+
 def unknown(what: str, name: str, known: Iterable[str], *, see: str = "") -> UserError:
     """The one way to say that a name is not known: what is nearest to it, else what there is. `see` is the command that
     lists it, where that is more than fits a line."""
@@ -74,12 +79,15 @@ def shortened(value: object) -> str:
 
 
 def disk_error(error: BaseException) -> str:
-    """What an error, or one it was raised from, says of the disk: that it is full or read-only; else nothing."""
+    """What an error, or one it was raised from, says of the disk: that it is full or read-only; or of the object store.
+    Else nothing."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:  # an error may be its own cause
         if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
             return os.strerror(cause.errno)
+        if isinstance(cause, StorageError):
+            return str(cause)
         seen.add(id(cause))
         cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
     return ""

@@ -44,13 +44,8 @@ class Host:
         inside = ["ip", "netns", "exec", self.name, "unshare", "--uts", "--mount"]
         return [*inside, "sh", "-c", enter, "sh", *mounts, *words]
 
-    @property
-    def has_ray(self) -> bool:
-        return self.ray is not None and self.ray.poll() is None
-
     def start(self, *options: str) -> None:
         """`ray start`, until it is stopped."""
-        self.stop()  # what an earlier one may have left
         words = self.command(RAY, "start", f"--node-ip-address={self.address}", "--num-cpus=2", "--block", *options)
         log = (self.folder / "log").open("ab")
         self.ray = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment, start_new_session=True)
@@ -124,10 +119,7 @@ class Hosts:
         self.stack.close()
 
     def start(self) -> None:
-        """Start Ray where it does not run: on a busy machine Ray gives a host up after 30 seconds."""
         head, *others = self.hosts
-        if not head.has_ray:
-            head.start("--head", "--port=6379", "--include-dashboard=false", "--disable-usage-stats")
+        head.start("--head", "--port=6379", "--include-dashboard=false", "--disable-usage-stats")
         for host in others:
-            if not host.has_ray:
-                host.start(f"--address={self.address}")
+            host.start(f"--address={self.address}")

@@ -27,13 +27,13 @@ SEARCH = ("--trials", "12", "--seeds", "2", "--ensemble", "2")
 def hosts(slow_run: SlowRun) -> Iterator[Hosts]:
     environment = {"NAP": "1.5", "HARNESS_CACHE": str(slow_run.folder / "cache"), "OMP_NUM_THREADS": "1"}
     with Hosts(3, environment) as started:
+        started.start()
         until(lambda: nodes(started) == 3, seconds=400)  # on a busy machine a node takes a minute to start
         yield started
 
 
 def nodes(hosts: Hosts) -> int:
-    """How many nodes the cluster has; those that do not run are started."""
-    hosts.start()
+    """How many nodes the cluster has."""
     ask = f"import ray; ray.init('{hosts.address}', log_to_driver=False); print(sum(n['Alive'] for n in ray.nodes()))"
     words = hosts.hosts[0].command(sys.executable, "-c", ask)
     done = subprocess.run(words, capture_output=True, text=True, env=hosts.hosts[0].environment)
@@ -90,6 +90,7 @@ def test_a_search_across_three_hosts_survives(
         running.until_said("] slow.Slow", times=2)
         assert second.kill("raylet/raylet") == 1
         time.sleep(5)
+        second.stop()
         second.start(f"--address={hosts.address}")
         running.until_said("] slow.Slow", times=3)
         until(lambda: just_begun(results) != 0, seconds=300)
