@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from markdown_it import MarkdownIt
 from typer.exceptions import TyperException
 
@@ -192,3 +193,58 @@ def test_every_test_that_the_reliability_page_names_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert len(named) > 20
     assert [test for file, test in named if f"def {test}(" not in (ROOT / file).read_text()] == []
+
+
+def manifests() -> list[dict[str, Any]]:
+    return [part for _, block in blocks("yaml") for part in yaml.safe_load_all(block)]
+
+
+def harness_commands(part: Any) -> Iterator[str]:
+    """The commands of the containers and jobs in a manifest."""
+    if isinstance(part, dict):
+        if "entrypoint" in part:
+            yield part["entrypoint"]
+        if "command" in part:
+            yield shlex.join(part["command"])
+        for value in part.values():
+            yield from harness_commands(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from harness_commands(value)
+
+
+def test_manifests_are_yaml_and_run_commands_that_harness_accepts() -> None:
+    lines = [line for part in manifests() for line in harness_commands(part)]
+    assert len(lines) >= 3  # of a pod, of a RayJob, of a pod that joins a RayCluster
+    for line in lines:
+        parse(line)
+
+
+def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None:
+    kinds = {part["kind"]: part["spec"] for part in manifests() if part.get("apiVersion") == "ray.io/v1"}
+    assert kinds.keys() == {"RayJob", "RayCluster"}
+    for spec in (kinds["RayJob"]["rayClusterSpec"], kinds["RayCluster"]):
+        assert spec["enableInTreeAutoscaling"] is True
+        assert spec["authOptions"] == {"mode": "token"}
+        assert spec["rayVersion"] == version_in_constraints("ray")
+        (group,) = spec["workerGroupSpecs"]
+        assert group["minReplicas"] == group["replicas"] == 0 < group["maxReplicas"]
+        pods = [spec["headGroupSpec"]["template"]["spec"], group["template"]["spec"]]
+        (worker,) = pods[1]["containers"]
+        assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        for pod in pods:
+            (container,) = pod["containers"]
+            mounts = {mount["name"] for mount in container.get("volumeMounts", ())}
+            assert mounts == {volume["name"] for volume in pod.get("volumes", ())}
+
+
+def version_in_constraints(package: str) -> str:
+    (line,) = re.findall(rf"^{package}==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    return line
+
+
+def test_the_image_copies_files_that_exist_and_what_the_package_is_built_from() -> None:
+    ((_, dockerfile),) = blocks("dockerfile")
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for word in line.split()]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert {"pyproject.toml", "constraints.txt", "harness", "losses", "configs"} <= set(copied)

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import ray
 from ray._private import services
+from ray._raylet import AuthenticationMode, get_authentication_mode
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -124,6 +125,12 @@ def check_token(place: str, address: str, *, found: bool) -> None:
         raise UserError(
             f"the Ray cluster at {place} refuses the token of {where}: copy ~/.ray/auth_token from its head"
         )
+
+
+def dashboard_line(url: str) -> str:
+    """Where the dashboard of the joined Ray is and, if it asks for a token, which command prints that."""
+    asks = get_authentication_mode() == AuthenticationMode.TOKEN
+    return f"Ray dashboard: http://{url}{'  (it asks for a token: ray get-auth-token)' if asks else ''}"
 
 
 def probe(storage: Storage) -> None:

@@ -42,6 +42,7 @@ from harness.execution.ray_checks import (
     check_address,
     check_private,
     check_ray_folder,
+    dashboard_line,
     own_folder_first,
     probe,
     ray_folder,
@@ -103,7 +104,7 @@ class Cluster:
             signal.signal(signal.SIGTERM, terminate)  # not Ray's, which dumps the stack and aborts
         try:
             if url := context.dashboard_url:
-                say(f"Ray dashboard: http://{url}  (it asks for a token: ray get-auth-token)")
+                say(dashboard_line(url))
             if self.address is not None:
                 check_private(self.address, say)
                 probe(storage)
