@@ -80,6 +80,9 @@ def dataset(name: str) -> Dataset:
         raise UserError(f"--dataset {str(path)!a}: its path is not UTF-8 text; rename the folder or the file")
     if path.suffix == ".toml":
         data = _parse(path)
+        if "layout" not in data:
+            layouts = ", ".join(name for name, layout in readers.LAYOUTS.items() if layout.reader)
+            raise UserError(f"{path}: missing layout; must be one of {layouts}")
         check_keys(str(path), data, {"layout", "folder"}, _dataset_keys())
         if not isinstance(data["folder"], str) or data["layout"] == "embedded":
             raise UserError(

@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -99,6 +99,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     data_root = Path(request.data_root).absolute()
     check_existence(request, dataset, request.weights or settings["weights"], settings["backbone"])
     say(first_word(request, names, dataset, protocol, settings))
+    dataset = identify(request, dataset, say)
     losses = choose_losses(names)
     settings, knobs = settings_and_knobs(words_of(request.set), losses)
     grid = grid_values(words_of(request.grid), losses)
@@ -123,7 +124,7 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
         grid=grid,
     )
     check_size(planned)
-    return replace(planned, dataset=identify(request, dataset, say))
+    return planned
 
 
 def first_word(

@@ -78,6 +78,7 @@ def check(name: NameArgument, data_root: DataRootOption = DATA_ROOT) -> None:
         count = f"{len(bad)} of {len(files.paths)} images cannot be read"
         problems.append(f"{count}; {advice}, or run with --skip-bad-images")
     problems += [f"{problem}; {advice}" for problem in listing.miscounts(dataset, files)]
+    problems += listing.unmatched(dataset, files)
     problems += listing.links(dataset, files)
     copies = list(listing.copies(dataset, files, digests))
     if dataset.copies and copies:
@@ -94,7 +95,8 @@ def print_counts(dataset: Dataset, files: "Listing", contents: str) -> None:
     fingerprint = listing.fingerprint(files)
     side = dataset.resized.get(fingerprint)
     copied = f" (the copy with a short side of {side} px)" if side else ""
-    say(f"{dataset.name}: {files.folder}, fingerprint {fingerprint}{copied}, contents {contents[:12]}")
+    titled = f" ({dataset.title})" if dataset.title != dataset.name else ""
+    say(f"{dataset.name}{titled}: {files.folder}, fingerprint {fingerprint}{copied}, contents {contents[:12]}")
     say(f"training: {counts['train_classes']} classes, {counts['train_images']} images")
     say(f"test: {counts['test_classes']} classes, {counts['test_images']} images{queries}")
 

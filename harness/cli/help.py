@@ -18,6 +18,7 @@ NAME_WIDTH = 26  # at most, of the column of names; a longer name gets a line of
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+FORM = re.compile(r" <(.*)>$")
 Headings = dict[str, list[tuple[str, str]]]  # heading -> names and what they mean
 
 
@@ -28,7 +29,8 @@ class Command(TyperCommand):
         write_parameters(self.get_params(ctx), ctx, formatter)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+        pieces = super().collect_usage_pieces(ctx)  # {ID...}... where several are taken
+        return [piece.strip("{}.") + "..." * ("..." in piece) if "{" in piece else piece for piece in pieces]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True  # so that a word too many is our error and not click's
@@ -85,8 +87,14 @@ def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> Non
         usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
         record = parameter.get_help_record(ctx)
         if record is not None:
-            headings.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+            row = (FORM.sub(form, record[0]), record[1])
+            headings.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(row)
     write_headings(formatter, headings)
+
+
+def form(found: re.Match[str]) -> str:
+    """Of `<none|asha>` the words; of `ID <str>` nothing, because a type in Python's words tells a user nothing."""
+    return f" {found[1]}" if "|" in found[1] else ""
 
 
 def write_headings(formatter: Any, headings: Headings) -> None:

@@ -252,9 +252,11 @@ def execute(request: Request, *, dry_run: bool) -> None:
 
     from harness.execution.display import Display
 
+    store = Store(Path(request.results).absolute())
+    if not dry_run:
+        store.check()
     display = Display(Console(stderr=True))
     experiment = requests.experiment(request, display.line)
-    store = Store(Path(request.results).absolute())
 
     from harness.execution import stored
     from harness.execution.account import Account

@@ -7,6 +7,7 @@ on both sides; they are not read.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -203,6 +204,17 @@ def fingerprint(listing: Listing) -> str:
         digest.update(f"{path}\t{listing.classes[label]}\t{side}\t{size}\n".encode(errors="surrogateescape"))
     digest.update(f"{listing.train_classes} {listing.split_seed}".encode())
     return digest.hexdigest()[:12]
+
+
+def unmatched(dataset: Dataset, listing: Listing) -> Iterator[str]:
+    """A sentence if no test image has another one of its class to find."""
+    tested = [(label, listing.side(number)) for number, label in enumerate(listing.labels)]
+    queries = {label for label, side in tested if side == "query"}
+    if listing.queries:
+        if not queries & {label for label, side in tested if side == "gallery"}:
+            yield f"{dataset.name}: no query under {listing.folder} has an image of its class in the gallery"
+    elif max(Counter(label for label, side in tested if side == "test").values()) < 2:
+        yield f"{dataset.name}: every test class under {listing.folder} has a single image; nothing can be retrieved"
 
 
 def links(dataset: Dataset, listing: Listing) -> Iterator[str]:

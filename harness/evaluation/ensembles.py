@@ -100,6 +100,9 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
 def load(result: Result, storage: Storage) -> dict[str, Tensor]:
     """The stored test embeddings of a final run, their labels and, where queries and gallery are apart, the queries."""
     entry = result.artifacts.get("embeddings", {})
+    if not entry and not result.is_final:
+        kind = "a baseline" if result.trial.is_baseline else "a trial on validation classes"
+        raise UserError(f"{result.id} is {kind}: only final runs of losses keep embeddings; harness ls runs lists them")
     try:
         content = storage.read_artifact(entry)
     except DamagedError as damage:

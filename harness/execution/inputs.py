@@ -59,6 +59,8 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
     if dataset.layout == "embedded":
         loading.embedded(dataset)
         return
+    for problem in listing.unmatched(dataset, listing.read(dataset, Path(experiment.data_root))):
+        raise UserError(problem)
     for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
         root = Path(experiment.data_root)

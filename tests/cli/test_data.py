@@ -41,7 +41,7 @@ def test_check_lists_every_bad_image_with_its_reason_and_a_fix(root: Path, harne
         "test: 3 classes, 12 images",
         "every image can be read",
     ]
-    assert fine.out.startswith(f"cub: {root / 'cub'}, fingerprint ")
+    assert fine.out.startswith(f"cub (CUB): {root / 'cub'}, fingerprint ")
     images = root / "cub" / "images"
     half = (images / "002.Bird" / "Bird_0.jpg").read_bytes()[:300]
     (images / "002.Bird" / "Bird_0.jpg").write_bytes(half)

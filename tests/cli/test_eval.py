@@ -109,12 +109,17 @@ def test_removing_the_run_removes_what_was_measured_of_it(stored: Path, harness:
 
 def test_what_cannot_be_measured_again_says_why(small: Path, harness: Harness, tmp_path: Path) -> None:
     assert harness(*RUN, "--seeds", "2", "--ensemble", "2").code == 0
+    assert harness(*RUN, "--set", "fold=val0").code == 0
     records = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "results").glob("runs/*/*/*.json")}
     (joined,) = [id for id, one in records.items() if one["ensemble"]]
     pixels = next(id for id, one in records.items() if one["trial"]["backbone"] == "pixels")
+    search = next(
+        id for id, one in records.items() if one["trial"]["fold"] == "val0" and one["trial"]["loss"] != "none"
+    )
     for id, complaint in (
         (joined, "has no embeddings of its own"),
-        (pixels, "the embeddings of"),
+        (pixels, "is a baseline: only final runs of losses keep embeddings"),
+        (search, "is a trial on validation classes: only final runs of losses keep embeddings"),
         ("123abc", "no result"),
     ):
         said = harness("eval", id, "--nmi-recipe", "sklearn")

@@ -46,6 +46,7 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: harness {' '.join(words)}" in said.out
     assert max(map(len, said.out.splitlines())) <= width
     assert not re.search(r"…|[a-z ]\.\.\.", said.out)  # nothing is cut; ID... and V1,V2,... are forms
+    assert not re.search(r"<|\.{4}|[{}]", said.out)  # no types of Python, no ID...}...
     assert harness(*words, "-h").out == said.out
 
 

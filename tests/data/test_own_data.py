@@ -8,6 +8,7 @@ import pytest
 from harness import config
 from harness.data import listing
 from harness.spec import UserError
+from tests.conftest import Harness
 from tests.data.factories import lay_cub, own, scribble, side, write_text
 
 
@@ -155,3 +156,31 @@ def test_a_toml_describes_data_that_lies_beside_it(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('layout = "cub"\nfolder = "elsewhere"\n')
     with pytest.raises(UserError, match=rf"mine\.toml: not found at {tmp_path}/elsewhere; expected images\.txt"):
         own(tmp_path / "mine.toml")
+
+
+def test_one_image_per_test_class_stops_check_and_run(small: Path, harness: Harness, tmp_path: Path) -> None:
+    for number, label in enumerate("abcd"):
+        write_text(tmp_path / "photos" / label / f"{number}.jpg", label)
+    for words in (["data", "check"], ["run", "--losses", "none", "--protocol", "tiny", "--dataset"]):
+        said = harness(*words, str(tmp_path / "photos"))
+        assert said.code
+        assert "has a single image; nothing can be retrieved" in said.err
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ("1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,test\n4.jpg,d,test\n", "every test class under"),
+        ("1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,query\n4.jpg,d,gallery\n", "no query under"),
+        ("1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,test\n4.jpg,d,test\n5.jpg,d,test\n", ""),
+        ("1.jpg,a,train\n2.jpg,b,train\n3.jpg,c,query\n4.jpg,c,gallery\n5.jpg,d,query\n", ""),
+    ],
+)
+def test_a_dataset_in_which_nothing_can_be_retrieved_is_named(tmp_path: Path, rows: str, complaint: str) -> None:
+    for number in range(1, 6):
+        scribble(tmp_path / f"{number}.jpg", number)
+    (tmp_path / "list.csv").write_text(f"path,label,split\n{rows}")
+    dataset = config.dataset(str(tmp_path / "list.csv"))
+    problems = list(listing.unmatched(dataset, listing.read(dataset, tmp_path)))
+    assert len(problems) == bool(complaint)
+    assert all(complaint in problem for problem in problems)
