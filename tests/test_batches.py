@@ -10,13 +10,14 @@ import pytest
 
 from harness import commands, config, plan
 from harness.analysis.budget import Budgets
+from harness.execution.batches import untrained
 from harness.spec import BATCH, Experiment, Protocol, Trial, Tuned, UserError
 from harness.tables.build import build
 from harness.tables.render.markdown import markdown
 from losses.space import Choice
 from tests.cli.records import stored
 from tests.conftest import Harness
-from tests.factories import a_result, loss_row
+from tests.factories import a_result, a_trial, loss_row
 
 
 def experiment(*losses: str, protocol: Protocol | str = "fair", **changes: Any) -> Experiment:
@@ -215,3 +216,18 @@ def test_the_usual_batch_of_a_loss_is_not_repeated_in_its_command() -> None:
     other = dataclasses.replace(result, trial=dataclasses.replace(trial, samples_per_class=2))
     line = commands.command(other, config.protocol("fair"))
     assert "--set classes_per_batch=32 --set samples_per_class=2" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"epochs": 0}, 1),
+        ({"epochs": 0, "warmup_epochs": 2.0}, 1),  # it has no embedding layer to learn
+        ({"epochs": 0, "warmup_epochs": 2.0, "dim": 8}, 0),
+        ({"epochs": 0, "pretrain_epochs": 1}, 0),
+        ({"epochs": 1}, 0),
+    ],
+)
+def test_a_run_that_trains_nothing_says_so(changes: dict[str, Any], lines: int) -> None:
+    trial = a_trial(**{"dim": None, "pretrain_epochs": 0, "warmup_epochs": 0.0, **changes})
+    assert len(list(untrained([trial]))) == lines

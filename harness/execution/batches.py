@@ -84,7 +84,9 @@ def check_width(trial: Trial, sizes: Sequence[int]) -> None:
 
 
 def untrained(trials: Sequence[Trial]) -> Iterable[str]:
-    if any(trial.epochs + trial.pretrain_epochs + trial.warmup_epochs == 0 for trial in trials):
+    """A warm-up learns the embedding layer; without one it leaves the network as it is."""
+    idle = [trial for trial in trials if not trial.epochs + trial.pretrain_epochs]
+    if any(trial.dim is None or not trial.warmup_epochs for trial in idle):
         yield "epochs=0: nothing is trained; the rows of the losses show the network as it starts"
 
 

@@ -59,11 +59,12 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
     if dataset.layout == "embedded":
         loading.embedded(dataset)
         return
-    for problem in listing.unmatched(dataset, listing.read(dataset, Path(experiment.data_root))):
-        raise UserError(problem)
+    root = Path(experiment.data_root)
+    if dataset.is_own and listing.exists(dataset, root):
+        for problem in listing.unmatched(dataset, listing.read(dataset, root)):
+            raise UserError(problem)
     for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
-        root = Path(experiment.data_root)
         # images that are not here are taken from the storage, which then says how many bytes
         if say and listing.exists(dataset, root) and not cache.looks_whole(key, dataset.sha256):
             images = listing.read(dataset, root)
