@@ -60,8 +60,9 @@ def as_npy(embeddings: "Tensor") -> bytes:
 
 
 def as_csv(images: Sequence[Path], embeddings: "Tensor") -> str:
-    """A line per image: its path, then its embedding."""
-    return "".join(
+    """A header, then a line per image: its path and its embedding."""
+    header = ",".join(["image", *map(str, range(embeddings.shape[1]))]) + "\n"
+    return header + "".join(
         f"{json.dumps(str(image))},{','.join(f'{value:.7g}' for value in row)}\n"
         for image, row in zip(images, embeddings.tolist(), strict=True)
     )

@@ -1,5 +1,8 @@
 """`harness status`: what runs at work have done and have still to do, and what is stored."""
 
+import shutil
+import sys
+import textwrap
 import time
 from typing import Annotated
 
@@ -28,10 +31,23 @@ def status(
     files = storage_of(storage, store)
     try:
         while watch and is_at_work(files):
-            say_afresh(describe(store, files)[0])
+            say_afresh(fitted(describe(store, files)[0]))
             time.sleep(2)
     except KeyboardInterrupt:
         return
     text, problems = describe(store, files)
-    say(text)
+    say(fitted(text))
     exit_on_problems(problems)
+
+
+def fitted(text: str) -> str:
+    """On a terminal, lines that fit it; a command stays whole, to be copied."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        whole = len(line) <= width or "harness run" in line
+        lines += [line] if whole else textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)

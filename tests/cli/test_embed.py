@@ -47,7 +47,9 @@ def test_images_are_embedded_as_the_run_embedded_them(
     out = tmp_path / "out.npy"
     assert harness("embed", id, *images, "--out", str(out)).code == 0
     np.testing.assert_allclose(np.load(out), stored[:3], atol=1e-5)
-    name, *values = harness("embed", id[:8], images[0]).out.strip().split(",")
+    header, line = harness("embed", id[:8], images[0]).out.splitlines()
+    name, *values = line.split(",")
+    assert header == ",".join(["image", *map(str, range(len(values)))])
     assert name == f'"{images[0]}"'
     np.testing.assert_allclose([float(value) for value in values], stored[0], atol=1e-5)
     # from Python the same, by the name of the loss or by an id
@@ -59,7 +61,7 @@ def test_images_are_embedded_as_the_run_embedded_them(
         results.embed("tripplet", images)
     table = tmp_path / "out.csv"
     assert harness("embed", id, *images, "--out", str(table)).code == 0
-    assert len(table.read_text().splitlines()) == 3
+    assert len(table.read_text().splitlines()) == 4  # a header and three images
 
 
 def test_what_cannot_be_embedded_is_one_line(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.status import fitted
 from harness.execution import announcement, status
 from harness.execution.announcement import announced
 from harness.execution.display import Display
@@ -175,3 +176,16 @@ def test_a_folder_that_is_not_there_is_named(harness: Harness, tmp_path: Path) -
     said = harness("status", "--results", str(tmp_path / "nope"))
     assert said.code == 2
     assert "nope: no such folder" in said.err
+
+
+def test_lines_fit_a_terminal_and_a_command_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "  best validation R@1: " + ", ".join(f"loss-{n} 50.0" for n in range(9))
+    command = "  interrupted: 1 trial left; run the same command to continue: harness run " + "--set a=1 " * 9
+    assert fitted(f"{long}\n{command}") == f"{long}\n{command}"  # in a file
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    *lines, last = fitted(f"{long}\n{command}").splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("    loss-")
+    assert last == command
