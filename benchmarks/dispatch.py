@@ -1,41 +1,43 @@
 """What dispatching through Ray costs and gains, as ratios measured side by side in one run.
 
-    python benchmarks/dispatch.py             # everything, about 20 minutes on 2 cores
+    python benchmarks/dispatch.py             # everything, about 30 minutes on 2 cores
     python benchmarks/dispatch.py --noop 200  # smaller
 
 (a) the same emoji trials: two workers with one thread each, against one process with one thread and with two;
 (b) what a trial pays before its first step in a process that has run one before, as a reused worker has, against a
     fresh process;
-(c) trials of 0 epochs dispatched and stored a second, and the driver's memory; then the same command with all stored.
+(c) trials that end at once, on logical GPUs: how many are dispatched and stored per second, and what the driver's
+    memory grows by; reports that the driver takes per second; the delay between a trial's end and the start of the next
+    one on its GPU. Then `harness run` with all of them stored.
+(d) how much of the GPU time a search of four losses of unlike length with shared pre-training uses on 8 logical GPUs,
+    beside the order that waited for all searches to end, and held GPUs while one trial pre-trained.
 
 Run it alone: the machine is shared by everything that is timed.
 """
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import simulation
 import torch
-from rich.console import Console
 
 from harness import plan, request
 from harness.execution import local
-from harness.execution.account import Account
-from harness.execution.display import Display
 from harness.execution.ray_cluster import Cluster
-from harness.execution.run import Run
 from harness.request import Request
-from harness.spec import Event, Experiment, Job, Progress, Result, Trial
+from harness.spec import Experiment, Job, Progress
 from harness.storage import Storage
 from harness.store import Store
 
+ROUNDS = 4  # of trials on each logical GPU
+STORED = {"resize": 32, "crop": 32, "fold": "val0"}
 TINY = {"backbone": "test_efficientnet", "dim": 8, "resize": 32, "crop": 32, "fold": "val0"}
 
 
@@ -117,50 +119,49 @@ def start_up(trials: int) -> None:
     print(f"(b) start-up of a later trial against a fresh process: {100 * warm / cold:.1f} %")
 
 
-def idle(job: Job) -> Iterator[Event]:
-    """What a worker does here: the trial ends at once with a made-up result."""
-    yield made_up(job.trial)
-
-
-def made_up(trial: Trial) -> Result:
-    metrics = dict.fromkeys(("R@1", "R@2", "R@4", "R@8", "MAP@R", "RP", "NMI"), 0.5)
-    seconds = {"train": 0.0, "evaluate": 0.0, "total": 0.0}
-    curve = tuple({"epoch": epoch, "loss": 1.0, "images_per_second": 1.0} for epoch in range(4))
-    about = {"title": "Idle", "cite": "nobody", "conventions": {"NMI": "none"}, "parameters": 0, "artifacts": {}}
-    return Result(trial=trial, metrics=metrics, curve=curve, seconds=seconds, provenance={}, **about)
-
-
-def overhead(trials: int) -> None:
+def overhead(trials: int, concurrent: Sequence[int]) -> None:
     """Trials that do nothing: what is left is dispatching and storing."""
-    settings = {"resize": 32, "crop": 32, "fold": "val0"}
-    planned = experiment(trials, **settings)
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results"
-        ended: list[float] = []
-        with Cluster(events=idle).connected(Storage(folder), print) as cluster:
-            store = Store(results)
-            store.prepare()
-            silent = Console(file=open(os.devnull, "w"))  # noqa: SIM115
-            account = Account(planned, store)
-
-            def clock(trial: Trial, event: Event) -> None:
-                ended.append(time.perf_counter())
-
-            display = Display(silent, planned.protocol)
-            run = Run(account, Storage(folder), cluster.execute, display, listeners=[clock])
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            run.dispatch(account.final)
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        rate = (len(ended) - 1) / (ended[-1] - ended[0])  # from the first end: the workers' start is left out
+    for gpus in concurrent:
+        fast = simulation.throughput(gpus, trials)
+        tenth = max(2, trials // 10)
+        first, last = fast.rate(ends=True, part=slice(tenth)), fast.rate(ends=True, part=slice(-tenth, None))
+        rate = f"{fast.rate(ends=True):.1f} trials/s dispatched and stored ({last / first:.2f}x at the end of {trials})"
+        print(f"(c) {gpus} at once: {rate}; the driver grew {fast.growth:.0f} MB per 1,000", flush=True)
+        talk = simulation.reports(gpus, max(2, trials // gpus))
+        print(f"    {gpus} at once: {talk.rate(ends=False):.0f} reports/s reach the driver", flush=True)
+        seconds = 2 + gpus / 10
+        delays = sorted(simulation.turnover(gpus, ROUNDS, seconds).delays())
+        middle, late = statistics.median(delays), delays[int(0.95 * len(delays))]
         print(
-            f"(c) {rate:.1f} trials/s dispatched and stored; the driver grew {grown / trials * 1000:.0f} MB per 1,000"
+            f"    {gpus} at once, {seconds:.0f} s each: a GPU has none for {middle:.2f} s (95 %: {late:.2f} s)",
+            flush=True,
         )
+
+
+def stored(trials: int) -> None:
+    """`harness run` where nothing is left to do."""
+    planned = experiment(trials, **STORED)
+    with tempfile.TemporaryDirectory() as results:
+        store = Store(Path(results))
+        store.prepare()
+        for trial in plan.final(planned, {}):
+            store.put(simulation.made_up(trial))
         words = [sys.executable, "-m", "harness", "run", "--losses", "triplet", "--seeds", str(trials)]
-        words += ["--results", str(results), "--executor", "local"]
-        words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        words += ["--results", results, "--executor", "local"]
+        words += [word for name, value in STORED.items() for word in ("--set", f"{name}={value}")]
         subprocess.run(words, check=True, capture_output=True)  # the baselines are not stored yet
         again = timed(lambda: subprocess.run(words, check=True, capture_output=True))
-        print(f"    harness run with all {trials} stored: {again:.1f} s")
+        print(f"    harness run with all {trials} stored: {again:.1f} s", flush=True)
+
+
+def occupancy(unit: float, trials: int, seeds: int) -> None:
+    free = simulation.search(unit, trials, seeds, barriers=False).occupancy
+    bound = simulation.search(unit, trials, seeds, barriers=True).occupancy
+    shares = {"of the GPU time that was reserved": "of_reserved", "of all that was there": "of_there"}
+    for words, share in shares.items():
+        now, before = getattr(free, share), getattr(bound, share)
+        print(f"(d) trials worked in {now:.1%} {words}, with barriers and locks in {before:.1%}: {now / before:.2f}x")
+    print(f"    the run took {free.seconds:.0f} s, with barriers and locks {bound.seconds:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -169,11 +170,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=14, help="of each, about 1.4 s an epoch on one core")
     parser.add_argument("--later", type=int, default=5, help="later trials for (b)")
     parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
+    parser.add_argument("--concurrent", default="2,20,48", help="logical GPUs for (c); each has a process of 150 MB")
+    parser.add_argument("--unit", type=float, default=4.0, help="seconds of the shortest loss's trials for (d)")
     options = parser.parse_args()
     if options.later:
         start_up(options.later)
     if options.noop:
-        overhead(options.noop)
+        overhead(options.noop, [int(gpus) for gpus in options.concurrent.split(",")])
+        stored(options.noop)
+    if options.unit:
+        occupancy(options.unit, trials=12, seeds=3)
     if options.trials:
         throughput(options.trials, options.epochs)
 

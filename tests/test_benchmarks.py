@@ -1,4 +1,4 @@
-"""The benchmarks that train run at their smallest: they call the same code as a trial, and must follow it."""
+"""The benchmarks that train or dispatch run at their smallest: they call the same code as a run, and must follow it."""
 
 import argparse
 import importlib
@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for module in ("training", "sop_scale"):
+    for module in ("training", "sop_scale", "simulation", "dispatch"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     return importlib.import_module(name)
 
@@ -42,3 +42,29 @@ def test_the_stand_in_of_stanford_online_products_is_trained(
     assert "45 + 45 classes, 238 + 242 images" in printed
     assert "k-means" in printed
     assert "our loop takes" in printed
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_dispatching_simulates_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dispatch = benchmark("dispatch", monkeypatch)
+    monkeypatch.setattr(dispatch, "ROUNDS", 2)
+    dispatch.overhead(20, [2])
+    dispatch.stored(2)
+    dispatch.occupancy(0.1, trials=2, seeds=1)
+    printed = capsys.readouterr().out
+    assert "(c) 2 at once: " in printed
+    assert "reports/s reach the driver" in printed
+    assert "harness run with all 2 stored" in printed
+    assert "trials worked in " in printed
+
+
+def test_a_simulation_counts_gpu_time_and_gaps_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = benchmark("simulation", monkeypatch)
+    Work = simulation.Work
+    seen = simulation.Simulation(2, lambda notes: simulation.idle)
+    seen.work = [Work("a", 0.0, 4.0), Work("b", 1.0, 3.0), Work("b", 3.5, 5.0), Work("a", 4.25, 10.0)]
+    seen.reserved = [(-1.0, 2.0), *((moment, 1.5) for moment in range(11)), (11.0, 0.0)]
+    assert sorted(seen.delays()) == [0.25, 0.5]
+    assert (seen.occupancy.worked, seen.occupancy.reserved, seen.occupancy.there) == (13.25, 15.0, 20.0)

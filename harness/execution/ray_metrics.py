@@ -62,8 +62,10 @@ class TrialGauges:
                 self.gauges[name].set(value, tags=self.tags)
 
     def end(self, event: Event) -> None:
-        """Export a trial's last values, a last time."""
+        """Export a trial's last values, a last time: they are seen for some seconds more, but its speed is 0."""
         self.hear(event)
+        if self.values:
+            self.values["images_per_second"] = 0.0
         self.export()
         with self.lock:
             self.values = {}
