@@ -159,7 +159,7 @@ def _request(archive: Archive, part: Path, start: int) -> Any:
             raise _DroppedError(f"HTTP {error.code} {error.reason}") from None
         raise UserError(f"{archive.url}: HTTP {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise _DroppedError(str(getattr(error, "reason", error)) or type(error).__name__) from None
+        raise _DroppedError(_words(error)) from None
 
 
 def _blocks(response: Any) -> Iterator[bytes]:
@@ -167,7 +167,13 @@ def _blocks(response: Any) -> Iterator[bytes]:
         while block := response.read1(BLOCK):  # unlike read(), it returns what arrived before a failure
             yield block
     except (OSError, http.client.HTTPException) as error:
-        raise _DroppedError(str(error) or type(error).__name__) from None
+        raise _DroppedError(_words(error)) from None
+
+
+def _words(error: BaseException) -> str:
+    """What failed, without the number that the system gives it: Name or service not known."""
+    cause = getattr(error, "reason", error)
+    return getattr(cause, "strerror", None) or str(cause) or type(error).__name__
 
 
 def _resumable(archive: Archive, part: Path) -> int:

@@ -262,7 +262,7 @@ def test_nobody_listening_is_one_line(site: Site, tmp_path: Path) -> None:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(UserError) as error:
             fetch(Archive(f"http://127.0.0.1:{bound.getsockname()[1]}/birds.tgz"), tmp_path, quiet)
-    assert "refused" in one_line(error)
+    assert "/birds.tgz: Connection refused; rerun the same command to try again" in one_line(error)
 
 
 def test_a_length_that_is_not_told_is_none(site: Site, tmp_path: Path) -> None:
