@@ -67,7 +67,8 @@ class Storage:
         except Exception as error:
             if self.local or (isinstance(error, FileNotFoundError) and NO_BUCKET not in str(error)):
                 raise
-            reason = redacted(" ".join(str(error).split())) or type(error).__name__
+            words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            reason = redacted(" ".join(words.split()))
             raise StorageError(f"cannot {to} --storage {self.title}: {bounded(reason, LONGEST_REASON)}") from None
 
     def prepare(self, needed: int = PROBE) -> None:
@@ -168,8 +169,12 @@ class Storage:
         return target
 
     def exists(self, name: str) -> bool:
-        with self.asked("read from"):
-            return bool(self.files.exists(self.path(name)))
+        try:
+            with self.asked("read from"):
+                self.files.info(self.path(name))  # `exists` of fsspec takes any error for a file that is missing
+        except FileNotFoundError:
+            return False
+        return True
 
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed. On a storage that has turned read-only it stays: no error, because

@@ -36,6 +36,7 @@ class S3:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.requests: Counter[tuple[str, str]] = Counter()  # by method and path: /bench/run/plans/1f.json
         self.failing = 0.0  # the share of requests that fail
+        self.last: int | None = None  # the number of requests after which all fail
         self.delay = 0.0  # seconds before each answer
         self.rng = random.Random(0)
         threading.Thread(target=self.server.serve_forever, name="s3", daemon=True).start()
@@ -59,7 +60,8 @@ class S3:
     def answer(self, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
         self.requests[environ["REQUEST_METHOD"], environ["PATH_INFO"]] += 1
         time.sleep(self.delay)
-        if self.rng.random() < self.failing:
+        is_over = self.last is not None and self.requests.total() > self.last
+        if is_over or self.rng.random() < self.failing:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             body = b"" if environ["REQUEST_METHOD"] == "HEAD" else BROKEN
             start_response("500 Internal Server Error", [("Content-Length", str(len(body)))])
@@ -69,6 +71,7 @@ class S3:
     def reset(self) -> None:
         """An empty bucket, no faults, nothing counted."""
         self.failing = self.delay = 0.0
+        self.last = None
         moto_api_backend.reset()
         self.check_keys(False)
         self.client.create_bucket(Bucket=BUCKET)
