@@ -1,7 +1,6 @@
 """What runs at work have done and have still to do, and what is stored, by dataset and protocol. All of it is read from
 the store and the storage, so it works without Ray."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,15 +38,17 @@ class Driver:
     def ended(self) -> int:
         return self.plan.total - len(self.running) - len(self.silent) - self.waiting
 
-    def counts(self, failed: int) -> str:
-        """Each trial of the run is counted once."""
+    def counts(self, failed: int, typical: float) -> str:
+        """Each trial of the run is counted once. `typical`: seconds that one takes; 0 if it is not known."""
         done = f"{self.ended - failed} of {self.plan.total} done"
         words = [done, f"{len(self.running)} running", f"{self.waiting} waiting", f"{failed} failed"]
         if self.silent:
             words.append(f"{len(self.silent)} lost")
-        if self.ended > 0:
-            spent = time.time() - self.plan.started
-            words.append(f"about {duration(spent / self.ended * (self.plan.total - self.ended))} left")
+        left = (
+            typical * (self.waiting + len(self.running) / 2) / max(1, len(self.running))
+        )  # running ones are half done
+        if left >= 1:
+            words.append(f"about {duration(left)} left")
         return ", ".join(words)
 
 
@@ -64,12 +65,22 @@ class Part:
         """A line of counts per run at work; without one, of what is stored."""
         for driver in self.drivers:
             known = sum(failure["name"] in driver.plan.trials for failure in self.failures)
-            yield driver.counts(failed=known)
+            yield driver.counts(known, self.typical(driver.plan))
             if driver.plan.unnamed:
                 yield f"  {count(driver.plan.unnamed, 'final run')} among the waiting; searches choose their values"
         if not self.drivers:
             failed = f", {len(self.failures)} failed" if self.failures else ""
             yield f"{count(sum(result.is_single for result in self.results), 'trial')} stored{failed}, none running"
+
+    def typical(self, plan: Announcement) -> float:
+        """Mean seconds of the trials of a run that are stored, also from before a --rerun; baselines are quick."""
+        names = set(plan.trials)
+        ended = [
+            result.seconds["total"]
+            for result in self.results
+            if result.trial.name in names and result.is_single and not result.trial.is_baseline
+        ]
+        return sum(ended) / len(ended) if ended else 0.0
 
     def lines(self, experiments: Sequence[ExperimentRecord]) -> Iterator[str]:
         """What follows, without indent."""

@@ -19,6 +19,7 @@ from tests.conftest import Harness
 from tests.execution.plans import dead_process, write_heartbeat, write_plan
 from tests.execution.test_run import a_run, experiment, made_up
 from tests.factories import a_result, a_trial
+from tests.processes import until
 
 RUN = ["run", "--losses", "triplet", "--dataset", "blobs"]
 
@@ -115,14 +116,13 @@ def test_a_driver_beats_while_its_trials_run(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("stage", ["evaluate", "rank", "cluster"])
 def test_a_trial_that_evaluates_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """Every report of an evaluation reaches its heartbeat."""
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.0)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
     words = {"evaluate": "evaluating", "rank": "ranking 3/9 queries", "cluster": "clustering for NMI"}
 
     def events(job: Job, *_: object) -> Iterator[Event]:
         yield Progress(stage, 1, 1, 3, 9, math.nan, 1.0, 1.0)
-        (beat,) = heartbeat.read(storage)
-        assert beat.position.startswith(words[stage])
-        assert not beat.is_silent
+        until(lambda: [beat.position.startswith(words[stage]) for beat in heartbeat.read(storage)] == [True])
+        assert not heartbeat.read(storage)[0].is_silent
         yield a_result(job.trial)
 
     storage = Storage(str(tmp_path / "storage"))

@@ -27,13 +27,13 @@ def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_
     write_heartbeat(storage, "group-emoji-val0-c", "p", time=0, log="/tmp/ray/other.err")
     letters = [f"group-emoji-val0-{letter}" for letter in "abcd"]
     write_plan(storage, "p", [a_trial().name, a_trial(seed=1).name, *letters], started=time.time() - 60)
-    where.put(a_result())
+    where.put(replace(a_result(), seconds={"total": 60.0}))
     where.note(Failure(a_trial(seed=1), "RuntimeError: x", "Traceback", "/tmp/ray/worker.err"))
     said = harness("status")
     assert said.code == 0
     first, *rest = said.out.splitlines()
-    # two of six took a minute
-    assert first.startswith("emoji · quick: 1 of 6 done, 1 running, 2 waiting, 1 failed, 1 lost, about 0:02:0")
+    # one of a minute has ended; two more wait for the process of one that is half done
+    assert first == "emoji · quick: 1 of 6 done, 1 running, 2 waiting, 1 failed, 1 lost, about 0:02:30 left"
     assert f"  {a_trial(seed=1).name}  failed: RuntimeError: x" in rest
     assert "    /tmp/ray/worker.err" in rest
     assert f"  group-emoji-val0-a  epoch 1/2  on {os.uname().nodename}" in rest
@@ -70,7 +70,7 @@ def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, t
     store.put(a_result())
     write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60, unnamed=3)
     assert harness("status").out.splitlines()[:2] == [
-        "emoji · quick: 0 of 4 done, 0 running, 4 waiting, 0 failed",
+        "emoji · quick: 0 of 4 done, 0 running, 4 waiting, 0 failed, about 0:00:08 left",  # the stored one took 2 s
         "  3 final runs among the waiting; searches choose their values",
     ]
 
