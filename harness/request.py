@@ -60,7 +60,8 @@ class Request:
     address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
     cpus_per_trial: float = 1.0
     gpus_per_trial: float | None = None  # None: 1 if there are any
-    max_failures: int = 3  # restarts of a trial whose process or node died
+    max_failures: int = 3  # restarts of a trial whose process died
+    wait_for_nodes: bool = False  # also for nodes that no autoscaler brings
     storage: str | None = None  # None: artifacts/ in `results`
     results: str | Path = "results"
     name: str = ""  # of the experiment, to find its results again
@@ -297,6 +298,8 @@ def check_address(request: Request) -> None:
     """A UserError for what is no address. Whether Ray answers there is asked when it is joined."""
     if request.executor == "ray" and request.address and not ADDRESS.fullmatch(request.address):
         raise UserError(f"--address {shortened(request.address)}: must be auto or HOST:PORT, e.g. head:6379")
+    if request.wait_for_nodes and not (request.executor == "ray" and request.address):
+        raise UserError("--wait-for-nodes: needs --address; no node joins the Ray that is started on this machine")
 
 
 def check_size(experiment: Experiment) -> None:

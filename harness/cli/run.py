@@ -167,6 +167,15 @@ def run(
             "from its last checkpoint.",
         ),
     ] = Request.max_failures,
+    wait_for_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--wait-for-nodes",
+            rich_help_panel=WHERE,
+            help="Wait for a node with what a trial gets, also where the cluster has no autoscaler that starts one. "
+            "Default: wait only if it has one.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -239,6 +248,7 @@ def run(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
         max_failures=max_failures,
+        wait_for_nodes=wait_for_nodes,
         storage=storage,
         results=results,
         name=name,

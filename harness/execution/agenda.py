@@ -12,7 +12,7 @@ class Agenda:
     """The trials of a run that are missing, each given out when it can start.
 
     It gives a trial that can start now; None while only the end of a running one can make another one ready; and it
-    ends when nothing is left. `hear` is told of every event. The end of a trial frees those that need it, and the end
+    ends when none can follow. `hear` is told of every event. The end of a trial frees those that need it, and the end
     of a loss's search names its final runs, whatever the other losses do.
     """
 
@@ -31,7 +31,7 @@ class Agenda:
                 self.searches[trial.loss].add(trial.id)
 
     def __iter__(self) -> Iterator[Trial | None]:
-        while self.unfinished:
+        while self.ready or self.needs or any(self.searches.values()):
             yield self.ready.popleft() if self.ready else None
 
     def add(self, trials: Iterable[Trial]) -> list[Failure]:

@@ -32,6 +32,7 @@ PLAN = schema.Table(
         "trials": schema.List(schema.TEXT),
         "unnamed": schema.COUNT,
         "total": schema.COUNT,
+        "waits_for": schema.TEXT,
         "interrupted": schema.BOOLEAN,
     }
 )
@@ -52,6 +53,7 @@ class Announcement:
     trials: tuple[str, ...]  # names of the trials that have to run
     unnamed: int = 0  # final runs that follow, whose values are not chosen yet
     total: int = 0  # trials in all; those that turn out not to be needed, because they are stored, count as done
+    waits_for: str = ""  # in words, while nothing can run
     interrupted: bool = False  # the driver ended, and said so, before its trials did
 
     @property
@@ -107,6 +109,10 @@ class Announced:
         names = tuple(trial.name for trial in trials)
         total = max(self.plan.total, len(names) + unnamed)
         self.plan = replace(self.plan, trials=names, unnamed=unnamed, total=total)
+        self.write()
+
+    def wait(self, text: str) -> None:
+        self.plan = replace(self.plan, waits_for=text)
         self.write()
 
     def write(self, *, interrupted: bool = False) -> None:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # Read by ray when it is imported. Results are the store's, not Tune's loggers'; Ctrl-C is the command line's.
@@ -48,8 +48,9 @@ from harness.execution.ray_checks import (
     ray_folder,
 )
 from harness.execution.ray_listener import TuneListener
+from harness.execution.ray_nodes import Waiting, absence, alive, has_autoscaler, has_room
 from harness.execution.ray_scheduler import PerLoss, name_of
-from harness.execution.ray_searcher import JobQueue
+from harness.execution.ray_searcher import JobQueue, JobSearch
 from harness.execution.ray_worker import Events, TrialWorker, training_events
 from harness.spec import Job, Listener, Scheduler, UserError
 from harness.storage import Storage
@@ -63,9 +64,12 @@ class Cluster:
     cpus_per_trial: float = 1.0
     gpus_per_trial: float | None = None  # None: 1 if there are any
     max_failures: int = 3  # how often a trial whose process died is started again; a lost node does not count
+    wait_for_nodes: bool = False  # also for what no autoscaler brings
     scheduler: Scheduler = "none"
     select: str = "R@1"  # what the scheduler compares search trials by
     events: Events = training_events  # what a worker does with a job
+    say: Callable[[str], None] = lambda line: None
+    tell_waiting: Callable[[str], None] = lambda text: None  # what trials wait for, "" when they wait no more
 
     @contextlib.contextmanager
     def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
@@ -108,23 +112,22 @@ class Cluster:
             if self.address is not None:
                 check_private(self.address, say)
                 probe(storage)
-            yield self
+            yield replace(self, say=say)
         finally:
             ray.shutdown()
 
     def resources(self) -> dict[str, float]:
-        """What a trial needs; a UserError if no node has as much."""
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        """What a trial needs; a UserError if no node has as much, and none that has may come."""
         gpus = self.gpus_per_trial
         if gpus is None:
-            gpus = 1.0 if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
+            gpus = 1.0 if any(node.get("GPU", 0) > 0 for node in alive()) else 0.0
+            if not gpus and self.address:
+                also = "" if has_autoscaler() else " --wait-for-nodes"
+                self.say(f"no node has a GPU now: trials train on CPUs; to wait for a GPU: --gpus-per-trial 1{also}")
         needed = {"CPU": self.cpus_per_trial, "GPU": gpus}
-        if not any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in nodes):
-            sizes = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
-            raise UserError(
-                f"--cpus-per-trial {needed['CPU']:g}, --gpus-per-trial {gpus:g}: no node has as many; the nodes have "
-                f"{sizes}"
-            )
+        if not (has_room(needed) or self.wait_for_nodes or (self.address and has_autoscaler())):
+            waits = "; --wait-for-nodes waits for one that has" if self.address else ""
+            raise UserError(f"{absence(needed)}{waits}")
         return needed
 
     def execute(self, jobs: Iterable[Job | None], listener: Listener) -> None:
@@ -135,7 +138,7 @@ class Cluster:
         """
         resources = self.resources()
         queue = JobQueue(jobs)
-        callback = TuneListener(queue, listener, self.max_failures)
+        callback = TuneListener(queue, listener, self.max_failures, self.say if self.address else lambda line: None)
         while not queue.is_over:
             deaths = callback.deaths.counted.total()
             queue.start_all_again()
@@ -146,13 +149,14 @@ class Cluster:
 
     def run(self, queue: JobQueue, callback: TuneListener, resources: dict[str, float]) -> None:
         """One run of Tune. Its own files are of no use to anybody, and stay on this machine."""
+        waiting = Waiting(resources, self.tell_waiting, however_long=self.wait_for_nodes)
         # A subclass carries what all trials share: Tune's own wrappers would hide its name in the dashboard.
         worker = type("TrialWorker", (TrialWorker,), {"events_of": staticmethod(self.events), "resources": resources})
         with tempfile.TemporaryDirectory(prefix="harness-tune-", ignore_cleanup_errors=True) as folder:
             tuner = tune.Tuner(
                 worker,
                 tune_config=tune.TuneConfig(
-                    search_alg=queue,
+                    search_alg=JobSearch(queue),
                     num_samples=-1,  # as many as the queue has
                     reuse_actors=True,
                     scheduler=FIFOScheduler() if self.scheduler == "none" else PerLoss(queue.known, self.select),
@@ -164,7 +168,7 @@ class Cluster:
                     storage_path=folder,
                     failure_config=tune.FailureConfig(max_failures=0),  # the queue suggests again what died
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                    callbacks=[callback],
+                    callbacks=[callback, waiting],
                     verbose=0,
                 ),
             )

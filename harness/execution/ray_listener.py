@@ -1,6 +1,7 @@
 """In the driver: passes the events that Tune receives from workers to our listener."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ class TuneListener(tune.Callback):
     --max-failures. Whether it was the node shows later: a trial that may have died too often is held until then.
     """
 
-    def __init__(self, queue: JobQueue, listener: Listener, max_failures: int) -> None:
+    def __init__(
+        self, queue: JobQueue, listener: Listener, max_failures: int, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         self.queue = queue
         self.listener = listener
         self.max_failures = max_failures
-        self.deaths = Deaths()
+        self.deaths = Deaths(say)
         self.held: set[str] = set()  # names of trials that start again only if it was their node
         self.nodes: dict[str, str] = {}  # name of a running trial -> the id of its node
         queue.on_ask = self.decide
@@ -42,6 +45,10 @@ class TuneListener(tune.Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks in order to resume; we do not resume from Tune
+
+    def on_step_begin(self, iteration: int, trials: list, **info: Any) -> None:
+        """Tune asks the queue only while a job may follow."""
+        self.decide()
 
     def on_trial_result(self, iteration: int, trials: list, trial: TuneTrial, result: dict, **info: Any) -> None:
         self.nodes[name_of(trial)] = result["node"]
@@ -65,6 +72,7 @@ class TuneListener(tune.Callback):
         name = name_of(trial)
         node = self.nodes.pop(name, None)
         if name in self.queue.open:
+            self.queue.died(name)
             story = Path(trial.error_file).read_text() if trial.error_file else ""
             self.deaths.add(name, node, story)
             if self.deaths.possible(name) > self.max_failures:

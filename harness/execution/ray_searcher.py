@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import ray
-from ray.tune.search import Searcher
+from ray.tune.search import Searcher, SearchGenerator
 
 import losses
 from harness.spec import BASELINE, PRETRAINING, Job
@@ -24,6 +24,7 @@ class JobQueue(Searcher):
         self.exhausted = False
         self.known: dict[str, Job] = {}  # all that were given out, by the names of their trials
         self.open: set[str] = set()  # those among them that have not ended
+        self.in_tune: set[str] = set()  # those among them that Tune has and has not lost
         self.again: deque[Job] = deque()
         self.on_ask: Callable[[], None] = lambda: None  # is called whenever Tune asks
         self.ours = {BASELINE, PRETRAINING, *losses.shipped()}
@@ -39,6 +40,7 @@ class JobQueue(Searcher):
         name = job.trial.name
         self.known[name] = job
         self.open.add(name)
+        self.in_tune.add(name)
         # another's loss may do to its process what cannot be undone
         return {"trial": name, "job": ray.put(job), "alone": job.trial.loss not in self.ours}
 
@@ -56,8 +58,18 @@ class JobQueue(Searcher):
     def is_over(self) -> bool:
         return self.exhausted and not self.open
 
+    @property
+    def may_give_more(self) -> bool:
+        """Whether a job may follow, unless a process dies."""
+        return not self.exhausted or not self.open <= self.in_tune
+
     def end(self, name: str) -> None:
         self.open.discard(name)
+        self.in_tune.discard(name)
+
+    def died(self, name: str) -> None:
+        """Tune has given it up; it starts again, or is a failure."""
+        self.in_tune.discard(name)
 
     def start_again(self, name: str) -> None:
         self.again.append(self.known[name])
@@ -65,6 +77,7 @@ class JobQueue(Searcher):
     def start_all_again(self) -> None:
         """Tune has fallen: what has not ended starts again."""
         self.again = deque(self.known[name] for name in self.known if name in self.open)
+        self.in_tune.clear()
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """Nothing: TuneListener hears of it too, and knows more."""
@@ -74,3 +87,18 @@ class JobQueue(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         raise NotImplementedError
+
+
+class JobSearch(SearchGenerator):
+    """The queue as Tune runs it. Tune lets go of every idle worker, and Ray then of its node, while a search is over.
+    This one is over as soon as no job may follow, and goes on if a process dies."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        super().__init__(queue)
+        self.queue = queue
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles it in order to resume; we do not resume from Tune
+
+    def is_finished(self) -> bool:
+        return not self.queue.may_give_more

@@ -98,6 +98,13 @@ class Run:
         if self.announced is not None:
             self.announced.update(self.agenda.trials.values(), len(self.account.unnamed()))
 
+    def wait(self, text: str) -> None:
+        """Tell what trials wait for; "" when they wait no more."""
+        if text:
+            self.display.line(text)
+        if self.announced is not None:
+            self.announced.wait(text)
+
     def tell_winners(self, losses: Collection[str]) -> None:
         for line in winners.lines(self.account, losses):
             self.display.line(line)

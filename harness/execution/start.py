@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.execution import stored
 from harness.execution.account import Account
-from harness.execution.census import Census
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
 from harness.request import Request
@@ -38,9 +37,8 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         check_room(account, storage)
         prepare_images(request, account, storage, display)
         display.begin(account.experiment, log_file(account))
-    census = Census()
-    with opened_executor(request, account, storage, display, census) as executor:
-        run = Run(account, storage, executor, display, threads=request.threads, census=census)
+    run = Run(account, storage, nothing_to_execute, display, threads=request.threads)
+    with opened_executor(request, run) as run.executor:
         return Outcome(run(), run.failures)
 
 
@@ -94,10 +92,8 @@ def prepare_images(request: Request, account: Account, storage: Storage, display
 
 
 @contextmanager
-def opened_executor(
-    request: Request, account: Account, storage: Storage, display: Display, census: Census
-) -> Iterator[Executor]:
-    if account.is_complete:
+def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
+    if run.account.is_complete:
         yield nothing_to_execute
     elif request.executor == "local":
         from harness.execution import local
@@ -105,7 +101,7 @@ def opened_executor(
         device = "cpu" if request.gpus_per_trial == 0 else None
         yield partial(local.execute, device=device)
     else:
-        display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
+        run.display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
         from harness.execution.ray_cluster import Cluster
         from harness.execution.ray_metrics import exported
 
@@ -114,11 +110,16 @@ def opened_executor(
             request.cpus_per_trial,
             request.gpus_per_trial,
             request.max_failures,
+            request.wait_for_nodes,
             request.scheduler,
-            account.experiment.protocol.select,
+            run.account.experiment.protocol.select,
+            tell_waiting=run.wait,
         )
-        dataset = account.experiment.dataset.name
-        with cluster.connected(storage, display.line) as connected, exported(census, dataset):
+        dataset = run.account.experiment.dataset.name
+        with (
+            cluster.connected(run.storage, run.display.line) as connected,
+            exported(run.census, dataset),
+        ):
             yield connected.execute
 
 

@@ -66,6 +66,8 @@ class Part:
         for driver in self.drivers:
             known = sum(failure["name"] in driver.plan.trials for failure in self.failures)
             yield driver.counts(known, self.typical(driver.plan))
+            if driver.plan.waits_for:
+                yield f"  {driver.plan.waits_for}"
             if driver.plan.unnamed:
                 yield f"  {count(driver.plan.unnamed, 'final run')} among the waiting; searches choose their values"
         if not self.drivers:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from ray.exceptions import OutOfMemoryError
 from ray.tune import TuneError, Tuner
 
 from harness.execution import heartbeat, ray_deaths, ray_searcher
+from harness.execution.ray_cluster import Cluster
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Job, Progress, Trial
@@ -72,6 +74,7 @@ def test_a_death_during_a_reset_is_one_death(
 def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_searcher.ray, "put", lambda job: job)  # without a cluster
     monkeypatch.setattr(ray_deaths, "alive_nodes", lambda: frozenset({"node"}))
+    monkeypatch.setattr(ray_deaths, "place_of", lambda id: id)
     monkeypatch.setattr(ray_deaths, "VERDICT", 0.0)
     jobs = jobs_of(experiment("triplet", seeds=2), tmp_path)
     queue, record = JobQueue(jobs), Record()
@@ -156,8 +159,8 @@ def test_a_node_that_has_just_died_is_left_out(cluster: RayCluster, tmp_path: Pa
 
 @pytest.mark.chaos_long
 @pytest.mark.fault(
-    "a spot node is taken away and comes back, more often than --max-failures",
-    "its trial starts again each time, and is no failure",
+    "a spot node is taken away and comes back three times, with --max-failures 1",
+    "its trial starts again each time, and is no failure; the machine is named",
 )
 def test_nodes_that_go_away_are_no_failures(cluster: RayCluster, tmp_path: Path) -> None:
     """Only the spot node has four GPUs, so that the trial waits until it is back."""
@@ -166,7 +169,7 @@ def test_nodes_that_go_away_are_no_failures(cluster: RayCluster, tmp_path: Path)
     lost.mkdir()
 
     def events(_: Job) -> Iterator[Event]:
-        while len(list(lost.iterdir())) < 2:
+        while not (lost / "named").exists():
             yield Progress.idle("train", "waits for its node to be lost")
             time.sleep(0.2)
         yield result
@@ -176,19 +179,29 @@ def test_nodes_that_go_away_are_no_failures(cluster: RayCluster, tmp_path: Path)
     def take_away(trial: Trial, event: Event) -> None:
         beats = heartbeat.read(Storage(str(tmp_path / "storage")))
         new = {beat.pid for beat in beats} - attempts
-        if isinstance(event, Progress) and new and len(attempts) < 2:
+        if isinstance(event, Progress) and new and len(attempts) < 3:
             attempts.update(new)
             cluster.remove_node(spot.pop(), allow_graceful=False)
-            (lost / str(len(attempts))).touch()
             spot.append(cluster.add_node(num_cpus=1, num_gpus=4))
 
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "lost" in line:
+            (lost / "named").touch()
+
     record = Record(take_away)
-    with connected(cluster, tmp_path / "storage", events=events, gpus_per_trial=4.0, max_failures=0) as running:
+    spotty = Cluster(address=cluster.address, events=events, gpus_per_trial=4.0, max_failures=1)
+    with spotty.connected(Storage(str(tmp_path / "storage")), say) as running:
         running.execute([job], record)
     cluster.remove_node(spot.pop())
-    assert len(attempts) == 2
+    assert len(attempts) == 3
     assert not record.failures
     assert set(record.results) == {job.trial.id}
+    (named,) = [line for line in lines if "lost" in line]
+    assert named.startswith(f"node {platform.node()} (")
+    assert named.endswith(") has lost its trials 3 times; if that goes on, stop Ray there")
 
 
 HOG = """

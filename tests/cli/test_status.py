@@ -41,6 +41,15 @@ def test_status_counts_and_names_failures_with_their_logs(harness: Harness, tmp_
     assert any("group-emoji-val0-c  no sign of life" in line and "/tmp/ray/other.err" in line for line in rest)
 
 
+def test_status_says_what_a_run_waits_for(harness: Harness, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "results" / "artifacts"))
+    write_plan(storage, "p", [a_trial().name], waits_for="waiting for a node")
+    assert harness("status").out.splitlines() == [
+        "emoji · quick: 0 of 1 done, 0 running, 1 waiting, 0 failed",
+        "  waiting for a node",
+    ]
+
+
 def test_the_best_validation_scores_are_by_the_protocols_metric_and_leave_out_baselines(
     small: Path, harness: Harness
 ) -> None:

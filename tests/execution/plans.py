@@ -29,6 +29,7 @@ def write_plan(storage: Storage, id: str, trials: Sequence[str], **changes: Any)
         "trials": list(trials),
         "unnamed": 0,
         "total": len(trials) + changes.get("unnamed", 0),
+        "waits_for": "",
         "interrupted": False,
     }
     storage.write_json(f"plans/{id}.json", {**usual, **changes})

@@ -143,7 +143,7 @@ def test_a_node_that_is_always_low_on_memory_fails_every_trial(
     from ray.tune import Tuner
 
     def low(tuner: Tuner) -> None:
-        queue = tuner._local_tuner._tune_config.search_alg
+        queue = tuner._local_tuner._tune_config.search_alg.queue
         while isinstance(queue.suggest("a trial of Tune"), dict):
             pass
         raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("2 worker(s) were killed")

@@ -54,6 +54,22 @@ def test_a_result_is_stored_before_anybody_hears_of_it(tmp_path: Path) -> None:
     assert len(results) == 3
 
 
+def test_what_a_run_waits_for_is_shown_and_announced_until_it_is_there(tmp_path: Path) -> None:
+    announced: list[str] = []
+
+    def wait(jobs: Jobs, listener: Listener) -> None:
+        for text in ("waiting for a node", ""):
+            run.wait(text)
+            announced.extend(plan.waits_for for plan in announcement.read(run.storage))
+        made_up(jobs, listener)
+
+    run = a_run(tmp_path, experiment("triplet"), wait)
+    run()
+    assert announced == ["waiting for a node", ""]
+    assert isinstance(run.display.console.file, io.StringIO)
+    assert run.display.console.file.getvalue().count("waiting for a node") == 1
+
+
 def test_trials_are_planned_once_however_often_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

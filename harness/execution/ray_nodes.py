@@ -1,0 +1,172 @@
+"""What the nodes of a cluster have, what its autoscaler has pending, and what trials wait for where no node has it."""
+
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import tune
+from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]
+from ray.exceptions import RayError
+from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
+from ray.tune.experiment import Trial as TuneTrial
+
+from harness.spec import UserError, printable
+
+PAUSE = 2.0  # seconds between two looks at the nodes
+FIRST_REPORT = 15.0  # seconds within which the autoscaler of a cluster that was just started has reported
+PATIENCE = 60.0  # seconds without anything pending, after which Ray starts nothing
+ANSWER = 5.0  # seconds within which Ray must answer
+
+Resources = Mapping[str, float]
+
+
+def alive() -> list[Resources]:
+    """What each node has in all, free or not."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def has_room(needed: Resources) -> bool:
+    """Whether a node has as much."""
+    return any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in alive())
+
+
+def in_words(resources: Resources) -> str:
+    """1 CPU and 2 GPUs."""
+    amounts = {kind: amount for kind, amount in resources.items() if amount}
+    return " and ".join(f"{amount:g} {kind}{'' if amount == 1 else 's'}" for kind, amount in amounts.items())
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """What the autoscaler of a cluster has reported last."""
+
+    pending: Mapping[str, int]  # type of node -> how many are being started
+    infeasible: tuple[Resources, ...] = ()  # what it can start no node for: no type has it, or the maximum is reached
+    failure: str = ""  # why a node could not be started
+
+    def cannot_start(self, needed: Resources) -> bool:
+        wanted = {kind: amount for kind, amount in needed.items() if amount}
+        return not self.pending and wanted in self.infeasible
+
+
+def autoscaler() -> Autoscaler | None:
+    """None if the cluster has none, or if it has not reported yet. No call of Ray's says whether there is one."""
+    reply = GetClusterStatusReply()
+    reply.ParseFromString(internal_kv_get_gcs_client().get_cluster_status(timeout_s=ANSWER))
+    if reply.HasField("autoscaling_state"):
+        return second_version(reply)
+    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+    return first_version(json.loads(status)) if status else None
+
+
+def second_version(reply: Any) -> Autoscaler | None:
+    """Where no autoscaler was configured, its monitor reports too, but nodes are of no type."""
+    if not any(node.ray_node_type_name for node in reply.cluster_resource_state.node_states):
+        return None
+    state = reply.autoscaling_state
+    pending = Counter[str](instance.ray_node_type_name for instance in state.pending_instances)
+    for request in state.pending_instance_requests:
+        pending[request.ray_node_type_name] += request.count
+    infeasible = [bundles_of(gang) for gang in state.infeasible_gang_resource_requests]
+    last = max(state.failed_instance_requests, key=lambda request: request.failed_ts, default=None)
+    return Autoscaler(pending, tuple(infeasible), last.reason if last else "")
+
+
+def bundles_of(gang: Any) -> Resources:
+    """What a placement group with one bundle asks for."""
+    requests = gang.bundle_selectors[0].resource_requests if gang.bundle_selectors else gang.requests
+    return dict(requests[0].resources_bundle) if len(requests) == 1 else {}
+
+
+def first_version(status: Mapping[str, Any]) -> Autoscaler | None:
+    """It does not say what is infeasible. Where no autoscaler was configured, each node is of a type of its own."""
+    report = status.get("autoscaler_report") or {}
+    types = (report.get("node_type_mapping") or {}).values()
+    if all(type.startswith("node_") for type in types):
+        return None
+    pending = Counter[str](report["pending_launches"])
+    pending.update(type for _, type, _ in report["pending_nodes"])
+    refused = [
+        information["category"]
+        for type in report["node_availability_summary"]["node_availabilities"].values()
+        if (information := type["unavailable_node_information"])
+    ]
+    return Autoscaler(pending, failure=", ".join(refused))
+
+
+def has_autoscaler() -> bool:
+    """Whether the cluster starts nodes by itself. One that was just started needs some seconds to say so."""
+    deadline = time.monotonic() + FIRST_REPORT
+    while autoscaler() is None:
+        if time.monotonic() > deadline or _internal_kv_get(DEBUG_AUTOSCALING_STATUS):
+            return False
+        time.sleep(1)
+    return True
+
+
+class Waiting(tune.Callback):
+    """Tells what trials wait for while none runs and no node has what one needs; "" when that is over."""
+
+    def __init__(self, needed: Resources, tell: Callable[[str], None], *, however_long: bool) -> None:
+        self.needed = needed
+        self.tell = tell
+        self.however_long = however_long  # also for what Ray reports as infeasible
+        self.looked = 0.0
+        self.quiet_since: float | None = None  # nothing has been pending since then
+        self.had_room = False  # at some time: Ray has nodes of this kind
+        self.told = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its callbacks in order to resume; we do not resume from Tune
+
+    def on_step_begin(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        now = time.monotonic()
+        if now - self.looked < PAUSE:
+            return
+        self.looked = now
+        with contextlib.suppress(RayError):
+            waits = not has_room(self.needed)
+            self.had_room |= not waits
+            if waits and not any(trial.status == TuneTrial.RUNNING for trial in trials):
+                self.say(self.state(autoscaler(), now))
+            else:
+                self.quiet_since = None
+                self.say("")
+
+    def say(self, text: str) -> None:
+        if text != self.told:
+            self.told = text
+            self.tell(text)
+
+    def state(self, scaler: Autoscaler | None, now: float) -> str:
+        """What is waited for; a UserError if it will never come."""
+        what = f"waiting for a node with {in_words(self.needed)}"
+        if scaler is None:
+            return f"{what}: this cluster has no autoscaler, so start one there (ray start)"
+        if scaler.pending:
+            self.quiet_since = None
+            return f"{what}: Ray is starting {', '.join(f'{n} x {type}' for type, n in sorted(scaler.pending.items()))}"
+        if self.quiet_since is None:
+            self.quiet_since = now
+        if now - self.quiet_since < PATIENCE:
+            return f"{what}: Ray has nothing pending for it yet"
+        if scaler.cannot_start(self.needed) and not self.had_room and not self.however_long:
+            raise UserError(
+                f"{absence(self.needed)}; Ray reports that it can start none that has (no such node type, or the "
+                "maximum is reached); --wait-for-nodes waits all the same"
+            )
+        failure = f"; the last start failed: {printable(scaler.failure)}" if scaler.failure else ""
+        return f"{what}: Ray starts nothing for it (no such node type, or the maximum is reached){failure}"
+
+
+def absence(needed: Resources) -> str:
+    """No node has as many CPUs and GPUs as a trial gets."""
+    options = f"--cpus-per-trial {needed['CPU']:g}, --gpus-per-trial {needed['GPU']:g}"
+    sizes = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in alive())
+    return f"{options}: no node has as many; the nodes have {sizes}"
