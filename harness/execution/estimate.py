@@ -26,7 +26,7 @@ from harness.training.measuring import embed
 from harness.training.setup import main_stage, parameters, set_up
 from losses import torch_state
 
-EVALUATED = 32  # images that are timed
+PATIENCE = 10.0  # seconds, after which no more networks are timed
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,17 @@ def describe(trials: Sequence[Trial], account: Account, threads: int, at_once: i
     seconds, disk = [0.0], 0.0
     missing = {trial.id for trial in trials}
     methods = {loss.name for loss in account.experiment.losses if loss.head_dim}
-    for trial in sorted(trials, key=lambda trial: trial.is_baseline):  # a loss's network says what a baseline's costs
+    begun = time.monotonic()
+    # a loss's network says what a baseline's costs, and, when time is up, what a method's costs at least
+    for trial in sorted(trials, key=lambda trial: (trial.is_baseline, trial.loss in methods)):
         if trial.is_pretraining:
             continue  # counted with the first trial that needs it, whose network is probed
         # losses differ by little, except those that build a part of the network
         key = (*kind(trial), trial.loss if trial.loss in methods else "", trial.on_test)
         if key not in costs:
             known = learned(trial, dataset, results, threads, methods)
-            costs[key] = known or timed_once(job_of(trial, account, threads), costs, key)
+            is_late = time.monotonic() - begun > PATIENCE
+            costs[key] = known or timed_once(job_of(trial, account, threads), costs, key, is_late=is_late)
         seconds.append(seconds_of(trial, account, costs[key]))
         disk += RESULT_BYTES
         if trial.is_final:
@@ -74,13 +77,16 @@ def describe(trials: Sequence[Trial], account: Account, threads: int, at_once: i
     return Estimate(max(together, *seconds), at_once, disk, sum(cost.runs for cost in costs.values()), timed)
 
 
-def timed_once(job: Job, costs: Mapping[tuple, Cost], key: tuple) -> Cost:
-    """The cost by timing. What was timed of a network counts for all its trials; raw pixels cost next to nothing."""
+def timed_once(job: Job, costs: Mapping[tuple, Cost], key: tuple, *, is_late: bool) -> Cost:
+    """The cost by timing. What was timed of a network counts for all its trials; raw pixels cost next to nothing.
+    When it is late, the dearest network so far stands for those that were not timed."""
     if job.trial.is_pixels:
         return Cost(0.0, 0.0, 0, 0)
     network = len(kind(job.trial)) - 1  # whether it is a baseline's does not matter, which method's it is does
     same = [cost for other, cost in costs.items() if (other[:network], other[-2]) == (key[:network], key[-2])]
     timed = [cost for cost in same if not cost.runs]
+    if not timed and is_late:
+        timed = sorted((cost for cost in costs.values() if cost.train), key=lambda cost: -cost.train)
     return timed[0] if timed else probe(job)
 
 

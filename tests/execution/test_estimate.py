@@ -9,8 +9,9 @@ import pytest
 from harness import config
 from harness.execution import estimate, experience
 from harness.execution.estimate import Estimate
+from harness.execution.experience import Cost
 from harness.request import Request
-from harness.spec import Result
+from harness.spec import Job, Result
 from tests.factories import a_result, a_trial
 
 EMOJI = config.dataset("emoji")
@@ -59,3 +60,17 @@ def test_an_estimate_says_how_rough_it_is() -> None:
     assert str(by_timing).startswith(
         "about 0:10:00 with one trial at a time on this machine, 1.0 MB of disk\nVery rough, "
     )
+
+
+def test_when_it_is_late_the_dearest_network_stands_for_those_that_were_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan of many methods, each of which builds a network of its own, is answered in seconds."""
+    monkeypatch.setattr(estimate, "probe", lambda job: Cost(9.0, 9.0, 9, 9))
+    job = Job(a_trial(loss="bier", knobs={}), EMOJI, "")
+    key = (*experience.kind(job.trial), "bier", True)
+    cheap, dear = Cost(1.0, 1.0, 1, 1), Cost(2.0, 1.0, 1, 1)
+    timed = {(*key[:-2], "", True): cheap, (*key[:-2], "hdc", True): dear}
+    assert estimate.timed_once(job, timed, key, is_late=True) == dear
+    assert estimate.timed_once(job, timed, key, is_late=False) == Cost(9.0, 9.0, 9, 9)
+    assert estimate.timed_once(job, {}, key, is_late=True) == Cost(9.0, 9.0, 9, 9)  # something must be timed
