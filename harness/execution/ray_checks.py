@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import ray
 from ray._private import services
-from ray._raylet import AuthenticationMode, get_authentication_mode
+from ray._raylet import AuthenticationMode, get_authentication_mode  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
