@@ -10,7 +10,8 @@
     memory grows by; reports that the driver takes per second; the delay between a trial's end and the start of the next
     one on its GPU. Then `harness run` with all of them stored.
 (d) how much of the GPU time a search of four losses of unlike length with shared pre-training uses on 8 logical GPUs,
-    beside the order that waited for all searches to end, and held GPUs while one trial pre-trained.
+    beside the order that waited for all searches to end, and held GPUs while one trial pre-trained;
+(e) how many requests a run sends to an object store, per trial and per epoch.
 
 Run it alone: the machine is shared by everything that is timed.
 """
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import object_store
 import simulation
 import torch
 
@@ -164,6 +166,12 @@ def occupancy(unit: float, trials: int, seeds: int) -> None:
     print(f"    the run took {free.seconds:.0f} s, with barriers and locks {bound.seconds:.0f} s", flush=True)
 
 
+def storage_requests(trials: int) -> None:
+    counted = object_store.requests(trials, epochs=2)
+    each = f"{counted.per_trial:.1f} requests per trial and {counted.per_epoch:.1f} per epoch"
+    print(f"(e) on an object store: {each}; {counted.per_run:.0f} per run", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=16, help="emoji trials for (a)")
@@ -172,7 +180,10 @@ def main() -> None:
     parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
     parser.add_argument("--concurrent", default="2,20,48", help="logical GPUs for (c); each has a process of 150 MB")
     parser.add_argument("--unit", type=float, default=4.0, help="seconds of the shortest loss's trials for (d)")
+    parser.add_argument("--requests", type=int, default=4, help="trials for (e)")
     options = parser.parse_args()
+    if options.requests:
+        storage_requests(options.requests)
     if options.later:
         start_up(options.later)
     if options.noop:

@@ -45,7 +45,7 @@ class Storage:
         try:
             self.files, root = fsspec.core.url_to_fs(uri)
         except (ImportError, ValueError) as error:  # s3:// without s3fs, an unknown scheme
-            raise UserError(f"--storage {self.title}: {redacted(str(error))}") from None
+            raise UserError(f"--storage {self.title}: {redacted(str(error), uri=uri)}") from None
         self.files.dircache.use_listings_cache = False  # or what other processes write would not be seen
         self.root = root.rstrip("/")
 
@@ -68,7 +68,7 @@ class Storage:
             if self.local or (isinstance(error, FileNotFoundError) and NO_BUCKET not in str(error)):
                 raise
             words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            reason = redacted(" ".join(words.split()))
+            reason = redacted(" ".join(words.split()), uri=self.uri)
             raise StorageError(f"cannot {to} --storage {self.title}: {bounded(reason, LONGEST_REASON)}") from None
 
     def prepare(self, needed: int = PROBE) -> None:

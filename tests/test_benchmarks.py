@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for module in ("training", "sop_scale", "simulation", "dispatch"):
+    for module in ("training", "sop_scale", "simulation", "object_store", "dispatch"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     return importlib.import_module(name)
 
@@ -68,3 +68,11 @@ def test_a_simulation_counts_gpu_time_and_gaps_by_gpu(monkeypatch: pytest.Monkey
     seen.reserved = [(-1.0, 2.0), *((moment, 1.5) for moment in range(11)), (11.0, 0.0)]
     assert sorted(seen.delays()) == [0.25, 0.5]
     assert (seen.occupancy.worked, seen.occupancy.reserved, seen.occupancy.there) == (13.25, 15.0, 20.0)
+
+
+@pytest.mark.slow
+def test_the_dispatch_benchmark_counts_the_requests_of_trials_and_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = benchmark("object_store", monkeypatch).requests(1, 1, "--executor", "local")
+    assert counted.per_epoch == 1  # a checkpoint
+    assert 0 < counted.per_trial < 20
+    assert counted.per_run > 0

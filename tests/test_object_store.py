@@ -127,6 +127,16 @@ def test_a_command_says_in_one_line_what_is_wrong_with_the_store(
     refused(harness(*words, "--storage", URI), f"--storage {URI}: Unable to locate credentials")
 
 
+def test_user_and_password_of_a_uri_are_in_no_message_and_no_file(
+    s3: S3, small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    """S3 takes none there: botocore says so, and repeats them."""
+    said = harness(*RUN, "s3://somebody:hunter2@bench/run")
+    refused(said, "cannot write to --storage s3://***@bench/run: ")
+    assert "hunter2" not in said.all_err
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
+
+
 def records(results: Path) -> dict[str, Any]:
     """What training and evaluation gave, by id."""
     files = [json.loads(file.read_text()) for file in results.glob("runs/*/*/*.json")]
