@@ -26,6 +26,7 @@ class Account:
         self.store = store
         self.rerun = rerun
         self.storage = storage  # where the files of stored pre-trainings must be; None: this is not checked
+        self.files: set[str] = set()  # files of stored pre-trainings that are there
         self.grid = plan.grid(experiment)
         self.search = [] if self.grid else plan.search(experiment)
         self.baselines = [] if self.grid else plan.baselines(experiment)
@@ -136,10 +137,17 @@ class Account:
         result = self.store.get(trial)
         if trial.is_pretraining:
             files = [entry["path"] for entry in result.artifacts.values()] if result else []
-            return bool(files) and all(self.storage is None or self.storage.exists(file) for file in files)
+            return bool(files) and all(map(self.is_there, files))
         if result is not None and not self.lacks_epochs(result):
             return not self.draws_curves(trial) or result.has_curves
         return self.experiment.scheduler != "none" and not trial.on_test and self.store.stopped(trial)
+
+    def is_there(self, file: str) -> bool:
+        """Whether a file is in the storage. It is looked for until it is there: on an object store each look is a
+        request, and every trial that needs the file asks."""
+        if self.storage is not None and file not in self.files and self.storage.exists(file):
+            self.files.add(file)
+        return self.storage is None or file in self.files
 
     def draws_curves(self, trial: Trial) -> bool:
         return self.experiment.curves and trial.is_final

@@ -9,11 +9,13 @@ import pytest
 
 from harness import config, plan
 from harness.execution.account import Account
+from harness.execution.agenda import Agenda
 from harness.spec import Event, Experiment, Failure, Job, Result, Trial, finish, pretraining_key, pretraining_of
 from harness.storage import Storage
 from harness.store import Store
 from harness.training import trial as training
 from tests.conftest import Harness
+from tests.factories import a_result
 from tests.training.trials import blobs, job, run, run_until, trial
 
 RUN = ["run", "--losses", "group,triplet", "--dataset", "blobs", "--set", "pretrain_epochs=2"]
@@ -156,3 +158,24 @@ def test_the_pretraining_of_final_runs_is_planned_before_their_values_are_chosen
     assert [(need.fold, need.seed) for need in needed] == [("val0", 0), ("test", 0), ("test", 1)]
     assert all(isinstance(need, Trial) and need.is_pretraining for need in needed)
     assert dataclasses.replace(needed[1], seed=1) == needed[2]
+
+
+def test_a_stored_pretraining_is_looked_for_once_however_many_trials_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an object store each look is a request."""
+    losses = (config.loss("triplet"),)
+    planned = Experiment(
+        config.dataset("emoji"), config.protocol("quick"), losses, trials=30, settings={"pretrain_epochs": 1}
+    )
+    store, storage = Store(tmp_path / "results"), Storage(str(tmp_path / "storage"))
+    (need,) = plan.needs(planned, plan.search(planned)[0])
+    result = dataclasses.replace(a_result(need), artifacts={"pretrained": {"path": "pretrained/a", "sha256": "0" * 64}})
+    store.put(result)
+    storage.write("pretrained/a", b"weights")
+    looks: list[str] = []
+    monkeypatch.setattr(Storage, "exists", lambda _, name: looks.append(name) is None)
+    account = Account(planned, store, storage=storage)
+    agenda = Agenda(account, account.known)
+    assert len([trial for trial in agenda.ready if trial.loss == "triplet"]) == 30
+    assert looks == ["pretrained/a"]
