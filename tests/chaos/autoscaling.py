@@ -109,14 +109,6 @@ class FakeCloud:
         """How many there are beside the head."""
         return sum("raylet/raylet" in words for words in processes(self.head.pid).values()) - 1
 
-    def join(self, gpus: int) -> None:
-        """Start a node with so many GPUs by hand."""
-        words = [RAY, "start", "--block", f"--address={self.address}", "--num-cpus=1", f"--num-gpus={gpus}"]
-        words += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
-        joined = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=self.environment, start_new_session=True)
-        self.stack.callback(kill, joined)
-        until(lambda: any("raylet/raylet" in line for line in processes(joined.pid).values()))
-
     def answers(self) -> bool:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
