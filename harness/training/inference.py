@@ -29,8 +29,8 @@ def load(result: Result, storage: Storage) -> Network:
         raise UserError(f"{damage}; {again}") from None
     if content is None:
         raise UserError(
-            f"the weights of {result.id} are not in {storage.title}: --storage where they are, or {again}; "
-            "--keep-weights best keeps those of one run per loss"
+            f"the weights of {result.id} are not in {storage.title}: name where they are (--storage), copy them "
+            f"(harness import DIR --artifacts), or {again}"
         )
     model = network_of(result)
     try:

@@ -153,6 +153,7 @@ def a_method(loss: str, knobs: dict[str, Any] | None = None, **changes: Any) -> 
 def test_methods_stand_in_the_sections_of_the_papers_table_2() -> None:
     names = ("divide_conquer", "bier", "hierarchical_triplet", "margin", "bias_triplet", "triplet")
     (table,) = build([a_method(name) for name in names], "ensembles")
+    assert "n-ensemble" not in f"{table.caption} {' '.join(table.short)}"  # there is none
     assert [(row.section, row.label) for row in table.rows] == [
         ("Loss+Sampling", "Hierarchical Triplet"),
         ("Loss+Sampling", "Margin"),
