@@ -1,10 +1,8 @@
-"""Before anything runs: can Ray start here, who answers at an address, does every node see the storage."""
+"""Before anything runs: can Ray start here, and who answers at an address."""
 
 import contextlib
 import os
 import socket
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,20 +10,15 @@ import grpc
 import ray
 from ray._private import services
 from ray._raylet import AuthenticationMode, get_authentication_mode  # type: ignore[attr-defined]
-from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import harness
 from harness.execution.ray_worker import WORKING_DIRECTORY
 from harness.files import check_room, writing
 from harness.spec import UserError
-from harness.storage import Storage
 
 PRIVATE = "started by harness run"  # a resource that marks a Ray of our own
 RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
 ANSWER = 5  # seconds within which a Ray cluster must answer
-LOOK = 60  # seconds within which a node must have looked into the storage: it starts a process for that
-DEATH = 30  # seconds after which Ray has noticed that a node died
 
 
 def ray_folder() -> Path:
@@ -131,57 +124,3 @@ def dashboard_line(url: str) -> str:
     """Where the dashboard of the joined Ray is and, if it asks for a token, which command prints that."""
     asks = get_authentication_mode() == AuthenticationMode.TOKEN
     return f"Ray dashboard: http://{url}{'  (it asks for a token: ray get-auth-token)' if asks else ''}"
-
-
-def probe(storage: Storage) -> None:
-    """A UserError if a node does not see the storage: the driver writes a file, and a task on each node reads it."""
-    name, word = f"probe-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
-    with writing(f"to --storage {storage.title}"):
-        storage.write(name, word.encode())
-
-    @ray.remote(num_cpus=0)
-    def look(uri: str) -> bool:
-        with contextlib.suppress(Exception):  # every file system raises its own kind
-            return Storage(uri).read(name) == word.encode()
-        return False
-
-    nodes = alive_nodes()
-    try:
-        answers = {
-            id: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(id, soft=False)).remote(storage.uri)
-            for id in nodes
-        }
-        sees = {id: result(answer) for id, answer in answers.items()}
-    finally:
-        storage.remove(name)
-    blind = [nodes[id] for id, seen in sees.items() if seen is False]
-    if blind:
-        raise UserError(
-            f"--storage {storage.title} is not seen by {', '.join(blind)}: "
-            "name a folder that every node mounts, or a URI"
-        )
-    silent = [nodes[id] for id, seen in sees.items() if seen is None and not dies(id)]
-    if silent:
-        raise UserError(f"no answer from {', '.join(silent)}, which Ray counts as alive; stop Ray there, or restart it")
-
-
-def alive_nodes() -> dict[str, str]:
-    """The addresses of the nodes, by their ids."""
-    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-
-
-def result(answer: ray.ObjectRef) -> bool | None:
-    """What a task returned; None if it could not run, or did not in time."""
-    with contextlib.suppress(RayError):
-        return bool(ray.get(answer, timeout=LOOK))
-    return None
-
-
-def dies(id: str) -> bool:
-    """Whether a node that did not answer turns out to be dead: Ray lists it as alive for some seconds more."""
-    deadline = time.monotonic() + DEATH
-    while id in alive_nodes():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(1)
-    return True

@@ -11,7 +11,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,16 +44,20 @@ from harness.execution.ray_checks import (
     check_ray_folder,
     dashboard_line,
     own_folder_first,
-    probe,
     ray_folder,
 )
 from harness.execution.ray_listener import TuneListener
 from harness.execution.ray_nodes import Waiting, absence, alive, has_autoscaler, has_room
+from harness.execution.ray_preparation import Preparation, Show, candidates, expectations, prepare
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_searcher import JobQueue, JobSearch
 from harness.execution.ray_worker import Events, TrialWorker, training_events
-from harness.spec import Job, Listener, Scheduler, UserError
+from harness.spec import Job, Listener, Progress, Scheduler, UserError
 from harness.storage import Storage
+
+
+def print_nothing(progress: Progress) -> None:
+    """For whoever shows no progress."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,22 @@ class Cluster:
     scheduler: Scheduler = "none"
     select: str = "R@1"  # what the scheduler compares search trials by
     events: Events = training_events  # what a worker does with a job
+    preparation: Preparation | None = None  # of the nodes of a cluster
     say: Callable[[str], None] = lambda line: None
     tell_waiting: Callable[[str], None] = lambda text: None  # what trials wait for, "" when they wait no more
 
     @contextlib.contextmanager
-    def connected(self, storage: Storage, say: Callable[[str], None]) -> Iterator["Cluster"]:
-        """Start Ray or join a cluster whose nodes all see the storage. A Ray that was started here stops at the end."""
+    def connected(
+        self,
+        storage: Storage,
+        say: Callable[[str], None],
+        jobs: Sequence[Job] = (),
+        preparing: Callable[[], contextlib.AbstractContextManager[Show]] = lambda: contextlib.nullcontext(
+            print_nothing
+        ),
+    ) -> Iterator["Cluster"]:
+        """Start Ray or join a cluster, and prepare its nodes for the jobs: a UserError if one does not see the storage,
+        or is unfit for them. A Ray that was started here stops at the end."""
         joined = self.address is not None
         if self.address is None:
             check_ray_folder()
@@ -109,10 +123,15 @@ class Cluster:
         try:
             if url := context.dashboard_url:
                 say(dashboard_line(url))
-            if self.address is not None:
-                check_private(self.address, say)
-                probe(storage)
-            yield replace(self, say=say)
+            if self.address is None:  # this machine was prepared before Ray started
+                yield replace(self, say=say)
+                return
+            check_private(self.address, say)
+            with expectations(storage) as expected:
+                nodes = candidates(self.cpus_per_trial, self.gpus_per_trial)
+                with preparing() as show:
+                    preparation = prepare(expected, jobs, nodes, show, say)
+                yield replace(self, preparation=preparation, say=say)
         finally:
             ray.shutdown()
 
@@ -139,6 +158,7 @@ class Cluster:
         resources = self.resources()
         queue = JobQueue(jobs)
         callback = TuneListener(queue, listener, self.max_failures, self.say if self.address else lambda line: None)
+        callback.resources = resources
         while not queue.is_over:
             deaths = callback.deaths.counted.total()
             queue.start_all_again()
@@ -151,7 +171,8 @@ class Cluster:
         """One run of Tune. Its own files are of no use to anybody, and stay on this machine."""
         waiting = Waiting(resources, self.tell_waiting, however_long=self.wait_for_nodes)
         # A subclass carries what all trials share: Tune's own wrappers would hide its name in the dashboard.
-        worker = type("TrialWorker", (TrialWorker,), {"events_of": staticmethod(self.events), "resources": resources})
+        shared = {"events_of": staticmethod(self.events), "resources": resources, "preparation": self.preparation}
+        worker = type("TrialWorker", (TrialWorker,), shared)
         with tempfile.TemporaryDirectory(prefix="harness-tune-", ignore_cleanup_errors=True) as folder:
             tuner = tune.Tuner(
                 worker,

@@ -10,12 +10,14 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from harness.execution import heartbeat
 from harness.execution.ray_deaths import Deaths
+from harness.execution.ray_preparation import UnfitNodeError, candidates
 from harness.execution.ray_scheduler import name_of
 from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Failure, Job, Listener, Progress, Stopped, Trial, redacted
 from harness.storage import Storage
 from harness.storage import heartbeat as heartbeat_file
 
+UNFIT = re.compile(rf"{UnfitNodeError.__name__}: (.*)")
 KILLED = re.compile(r"pid=(\d+), actual memory used=([\d.]+)GB")  # a worker, in Ray's account of a low memory
 LOW_MEMORY = (
     "the memory of its node ran low {times} because of it (--max-failures); a larger --cpus-per-trial lets fewer "
@@ -39,6 +41,7 @@ class TuneListener(tune.Callback):
         self.deaths = Deaths(say)
         self.held: set[str] = set()  # names of trials that start again only if it was their node
         self.nodes: dict[str, str] = {}  # name of a running trial -> the id of its node
+        self.resources: dict[str, float] = {}  # what a trial needs
         queue.on_ask = self.decide
         self.last: dict[str, Progress] = {}
         self.broken: Exception | None = None
@@ -74,12 +77,27 @@ class TuneListener(tune.Callback):
         if name in self.queue.open:
             self.queue.died(name)
             story = Path(trial.error_file).read_text() if trial.error_file else ""
+            unfit = UNFIT.search(story)
+            if unfit and node:
+                self.avoid(name, node, unfit[1])
+                forget_job(trial)
+                return
             self.deaths.add(name, node, story)
             if self.deaths.possible(name) > self.max_failures:
                 self.held.add(name)
             else:
                 self.queue.start_again(name)
         forget_job(trial)
+
+    def avoid(self, name: str, node: str, problem: str) -> None:
+        """Start a trial again on another node than the one that it found unfit, if there is one."""
+        self.queue.unfit.add(node)
+        rooms = {one.id for one in candidates(self.resources.get("CPU", 0), self.resources.get("GPU", 0))}
+        if rooms - self.queue.unfit:
+            self.queue.start_again(name)
+        else:
+            ours = self.queue.known[name].trial
+            self.pass_on(ours, Failure(ours, f"no node is fit for it: {problem}", ""))
 
     def decide(self) -> None:
         """Give up what died too often, and start again what was held back and lost its node."""

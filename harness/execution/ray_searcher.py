@@ -26,6 +26,7 @@ class JobQueue(Searcher):
         self.open: set[str] = set()  # those among them that have not ended
         self.in_tune: set[str] = set()  # those among them that Tune has and has not lost
         self.again: deque[Job] = deque()
+        self.unfit: set[str] = set()  # ids of nodes where no trial can run
         self.on_ask: Callable[[], None] = lambda: None  # is called whenever Tune asks
         self.ours = {BASELINE, PRETRAINING, *losses.shipped()}
 
@@ -42,7 +43,12 @@ class JobQueue(Searcher):
         self.open.add(name)
         self.in_tune.add(name)
         # another's loss may do to its process what cannot be undone
-        return {"trial": name, "job": ray.put(job), "alone": job.trial.loss not in self.ours}
+        return {
+            "trial": name,
+            "job": ray.put(job),
+            "alone": job.trial.loss not in self.ours,
+            "avoid": sorted(self.unfit),
+        }
 
     def following(self) -> Job | None:
         """The next job that can start now, if there is one."""

@@ -15,11 +15,13 @@ from harness.execution.heartbeat import Heart
 from harness.execution.pulse import Pulse
 from harness.execution.ray_metrics import INTERVAL as GAUGES_INTERVAL
 from harness.execution.ray_metrics import TrialGauges
+from harness.execution.ray_preparation import Preparation, checked
 from harness.spec import Event, Failure, Job, Progress
 from harness.storage import Storage
 
 Events = Callable[[Job], Iterator[Event]]
 INTERVAL = 1.0  # seconds at least between two reports within an epoch
+NODE_ID = "ray.io/node-id"  # a label that Ray gives each node
 WORKING_DIRECTORY = "HARNESS_WORKING_DIRECTORY"  # environment variable: where the user started the run
 
 
@@ -34,8 +36,8 @@ class OwnProcess(tune.PlacementGroupFactory):
     """The resources of a trial that shares its process with no other one. Tune gives a worker to another trial only if
     their requests are equal, and this one is equal to no other trial's."""
 
-    def __init__(self, bundles: list[dict[str, float]], trial: str) -> None:
-        super().__init__(bundles)
+    def __init__(self, bundles: list[dict[str, float]], trial: str, others: list[dict[str, str]] | None) -> None:
+        super().__init__(bundles, bundle_label_selector=others)
         self.trial = trial
 
     def __eq__(self, other: object) -> bool:
@@ -50,11 +52,15 @@ class TrialWorker(tune.Trainable):
 
     events_of: ClassVar[Events]
     resources: ClassVar[dict[str, float]]
+    preparation: ClassVar[Preparation | None]
 
     @classmethod
     def default_resource_request(cls, config: dict) -> tune.PlacementGroupFactory:
         bundles = [{kind: amount for kind, amount in cls.resources.items() if amount}]
-        return OwnProcess(bundles, config["trial"]) if config["alone"] else tune.PlacementGroupFactory(bundles)
+        others = [{NODE_ID: f"!in({','.join(config['avoid'])})"}] if config["avoid"] else None
+        if config["alone"]:
+            return OwnProcess(bundles, config["trial"], others)
+        return tune.PlacementGroupFactory(bundles, bundle_label_selector=others)
 
     def setup(self, config: dict) -> None:
         self.gauges = TrialGauges()
@@ -77,7 +83,7 @@ class TrialWorker(tune.Trainable):
         self.storage = Storage(job.storage)
         self.node = ray.get_runtime_context().get_node_id()
         return_to_working_directory()
-        self.events = type(self).events_of(job)
+        self.events = checked(self.preparation, job, type(self).events_of(job), self.resources["GPU"])
         self.begun = False
 
     def step(self) -> dict[str, Any]:

@@ -91,6 +91,15 @@ def prepare_images(request: Request, account: Account, storage: Storage, display
             show(progress)
 
 
+def preparations(request: Request, account: Account, storage: Storage) -> list[Job]:
+    """What the nodes of a cluster are prepared for."""
+    if not request.address:
+        return []
+    from harness.execution import inputs
+
+    return inputs.preparations(account, storage)
+
+
 @contextmanager
 def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
     if run.account.is_complete:
@@ -116,10 +125,9 @@ def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
             tell_waiting=run.wait,
         )
         dataset = run.account.experiment.dataset.name
-        with (
-            cluster.connected(run.storage, run.display.line) as connected,
-            exported(run.census, dataset),
-        ):
+        jobs = preparations(request, run.account, run.storage)
+        connection = cluster.connected(run.storage, run.display.line, jobs, run.display.preparing)
+        with connection as connected, exported(run.census, dataset):
             yield connected.execute
 
 

@@ -36,13 +36,19 @@ class Host:
     folder: Path
     environment: dict[str, str]
     ray: subprocess.Popen[bytes] | None = None
+    hidden: Path | None = None  # a folder that is another one here, empty at first
 
     def command(self, *words: str) -> list[str]:
         """What runs these words on this host: in its network, under its name, with a Ray folder of its own."""
-        enter = 'hostname "$1"; mount --bind "$2" "$3"; shift 3; exec "$@"'
-        mounts = (self.name, str(self.folder), self.environment["RAY_TMPDIR"])
+        empty = self.folder / "empty"
+        empty.mkdir(exist_ok=True)
+        binds = {str(self.folder): self.environment["RAY_TMPDIR"]}
+        if self.hidden is not None:
+            binds[str(empty)] = str(self.hidden)
+        mounts = [f"mount --bind {source} {target}" for source, target in binds.items()]
+        enter = "; ".join([f"hostname {self.name}", *mounts, 'exec "$@"'])
         inside = ["ip", "netns", "exec", self.name, "unshare", "--uts", "--mount"]
-        return [*inside, "sh", "-c", enter, "sh", *mounts, *words]
+        return [*inside, "sh", "-c", enter, "sh", *words]
 
     def start(self, *options: str) -> None:
         """`ray start`, until it is stopped."""

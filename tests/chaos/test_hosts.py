@@ -16,7 +16,7 @@ from harness.execution import heartbeat
 from harness.storage import Storage
 from tests.chaos.conftest import SlowRun
 from tests.chaos.hosts import Hosts
-from tests.processes import bits, finish, leftovers, until
+from tests.processes import HARNESS, bits, finish, leftovers, records, until
 
 pytestmark = [pytest.mark.chaos_long, pytest.mark.timeout(1800)]
 
@@ -24,9 +24,12 @@ SEARCH = ("--trials", "12", "--seeds", "2", "--ensemble", "2")
 
 
 @pytest.fixture
-def hosts(slow_run: SlowRun) -> Iterator[Hosts]:
+def hosts(slow_run: SlowRun, request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """As a test may ask for, the third one has neither the images nor a cache of them."""
     environment = {"NAP": "1.5", "HARNESS_CACHE": str(slow_run.folder / "cache"), "OMP_NUM_THREADS": "1"}
     with Hosts(3, environment) as started:
+        if getattr(request, "param", "") == "no images on the third":
+            started.hosts[2].hidden = slow_run.folder
         started.start()
         until(lambda: nodes(started) == 3, seconds=400)  # on a busy machine a node takes a minute to start
         yield started
@@ -108,3 +111,39 @@ def test_a_search_across_three_hosts_survives(
     assert not leftovers(results)
     assert out.startswith("### ")
     record_property("happened", f"{len(bits(reference))} records, all equal")
+
+
+@pytest.mark.fault(
+    "three hosts, one of which has neither the images nor a cache of them; then their cache is pushed to the storage",
+    "first a table that names the host, exit 2 before a trial starts; then it takes them from the storage, and every "
+    "result equals the undisturbed one to the bit",
+)
+@pytest.mark.parametrize("hosts", ["no images on the third"], indirect=True)
+def test_a_host_without_images_takes_them_from_the_storage(
+    slow_run: SlowRun, hosts: Hosts, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    head, _, third = hosts.hosts
+    results, reference = tmp_path / "results", tmp_path / "undisturbed"
+    seeds = ("--seeds", "6")
+    whole = finish(slow_run.command(reference, *seeds, "--executor", "local", nap=0))
+    assert whole.returncode == 0, whole.stderr
+    run = head.command(*slow_run.command(results, *seeds, "--address", hosts.address))
+    refused = subprocess.run(run, capture_output=True, text=True, env=head.environment)
+    assert refused.returncode == 2, refused.stderr
+    assert f"harness: nodes differ: {third.address}: images: photos: not found at " in refused.stderr
+    rows = [line for line in refused.stderr.splitlines() if f" {third.address} " in line]
+    assert "photos: not found" in rows[0]
+    assert not results.exists() or not records(results)
+    push = [*HARNESS, "data", "push", str(slow_run.folder / "photos"), "--storage", str(results / "artifacts")]
+    push += ["--protocol", "cpu", "--set", "resize=16"]
+    environment = {**os.environ, "HARNESS_CACHE": str(slow_run.folder / "cache")}
+    pushed = subprocess.run(push, capture_output=True, text=True, env=environment)
+    assert pushed.returncode == 0, pushed.stderr
+    done = subprocess.run(run, capture_output=True, text=True, env=head.environment)
+    print(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert f"{third.address}  photos: takes its images from the storage" in done.stderr
+    assert bits(results) == bits(reference)
+    where = {record["provenance"]["node"] for record in records(results).values()}
+    assert third.name in where, "it ran trials, too"
+    record_property("happened", f"{len(bits(reference))} records, all equal, on {len(where)} hosts")
