@@ -22,7 +22,7 @@ import numpy as np
 from harness.data import cache, cache_building
 from harness.data.cache import SCHEMA, Key, Step, gigabytes
 from harness.data.listing import Listing, miscounts
-from harness.spec import Dataset, UserError, redacted
+from harness.spec import Dataset, StorageError, UserError
 from harness.storage import DamagedError, Storage
 
 FOLDER = "caches"
@@ -136,10 +136,13 @@ def closing_pool() -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def sending(storage: Storage) -> Iterator[None]:
+    """A UserError for a folder that cannot be written; an object store's own already is one."""
     try:
         yield
-    except Exception as error:  # every file system raises its own kind
-        reason = getattr(error, "strerror", None) or redacted(str(error))
+    except StorageError as error:
+        raise StorageError(f"{error}; rerun the same command to continue") from None
+    except OSError as error:
+        reason = error.strerror or error
         raise UserError(
             f"cannot write to --storage {storage.title}: {reason}; rerun the same command to continue"
         ) from None
@@ -172,13 +175,11 @@ def again(storage: Storage, damage: DamagedError) -> str:
 
 @contextmanager
 def fetching(storage: Storage) -> Iterator[None]:
+    """A UserError for a folder that cannot be read; an object store's own already is one."""
     try:
         yield
-    except (DamagedError, UserError):
-        raise
-    except Exception as error:  # every file system raises its own kind
-        reason = getattr(error, "strerror", None) or redacted(str(error))
-        raise UserError(f"cannot read --storage {storage.title}: {reason}") from None
+    except OSError as error:
+        raise UserError(f"cannot read --storage {storage.title}: {error.strerror or error}") from None
 
 
 def take(manifest: Manifest, storage: Storage, expected: str = "") -> Iterator[Step]:

@@ -16,6 +16,7 @@ from harness.data.listing import Listing
 from harness.spec import Dataset, UserError, finish
 from harness.storage import Storage
 from tests.data.factories import key, left_over, made, pictures
+from tests.s3 import S3
 
 PART = 1000  # bytes, so that 8 images of 16 x 16 are several parts
 
@@ -172,6 +173,20 @@ def test_a_storage_that_cannot_be_written_is_one_line(
     monkeypatch.setattr(storage, "write", refuse)
     with pytest.raises(UserError, match=r"cannot write to --storage .*: Permission denied; rerun the same command"):
         finish(cache_parts.push(key(), storage))
+
+
+def test_a_bucket_is_as_good_as_a_folder(things: Listing, s3: S3) -> None:
+    """Also where requests fail: the library repeats them."""
+    storage = Storage("s3://bench/run")
+    built = made(key(), things)
+    s3.failing = 0.1
+    finish(cache_parts.push(key(), storage))
+    cache.remove([key().folder.name])
+    list(cache_parts.take(manifest(storage), storage))
+    taken = cache.open_built(key())
+    assert taken is not None
+    assert np.array_equal(taken.pixels, built.pixels)
+    assert finish(cache_parts.push(key(), storage)) == manifest(storage).bytes, "all parts were there"
 
 
 # --- a node with neither images nor cache ---
