@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import object_store
@@ -121,23 +121,24 @@ def start_up(trials: int) -> None:
     print(f"(b) start-up of a later trial against a fresh process: {100 * warm / cold:.1f} %")
 
 
-def overhead(trials: int, concurrent: Sequence[int]) -> None:
+def overhead(address: str, gpus: int, trials: int) -> None:
     """Trials that do nothing: what is left is dispatching and storing."""
-    for gpus in concurrent:
-        fast = simulation.throughput(gpus, trials)
-        tenth = max(2, trials // 10)
-        first, last = fast.rate(ends=True, part=slice(tenth)), fast.rate(ends=True, part=slice(-tenth, None))
-        rate = f"{fast.rate(ends=True):.1f} trials/s dispatched and stored ({last / first:.2f}x at the end of {trials})"
-        print(f"(c) {gpus} at once: {rate}; the driver grew {fast.growth:.0f} MB per 1,000", flush=True)
-        talk = simulation.reports(gpus, max(2, trials // gpus))
-        print(f"    {gpus} at once: {talk.rate(ends=False):.0f} reports/s reach the driver", flush=True)
-        seconds = 2 + gpus / 10
-        delays = sorted(simulation.turnover(gpus, ROUNDS, seconds).delays())
-        middle, late = statistics.median(delays), delays[int(0.95 * len(delays))]
-        print(
-            f"    {gpus} at once, {seconds:.0f} s each: a GPU has none for {middle:.2f} s (95 %: {late:.2f} s)",
-            flush=True,
-        )
+    fast = simulation.throughput(address, gpus, trials)
+    tenth = max(2, trials // 10)
+    first, last = (fast.work_per_event(ends=True, part=part) for part in (slice(tenth), slice(-tenth, None)))
+    print(f"(c) {gpus} at once: {fast.rate(ends=True):.1f} trials/s dispatched and stored")
+    print(f"    CPU time of the driver per trial: {first:.1f} ms at first, {last:.1f} ms at the end of {trials}")
+    print(f"    the driver grew {fast.growth:.0f} MB per 1,000 trials", flush=True)
+    talk = simulation.reports(address, gpus, max(2, trials // gpus))
+    rate, work = talk.rate(ends=False), talk.work_per_event(ends=False)
+    print(f"    {gpus} at once: {rate:.0f} reports/s, {work:.1f} ms of CPU time of the driver each", flush=True)
+    seconds = 2 + gpus / 10
+    delays = sorted(simulation.turnover(address, gpus, ROUNDS, seconds).delays())
+    middle, late = statistics.median(delays), delays[int(0.95 * len(delays))]
+    print(
+        f"    {gpus} at once, {seconds:.0f} s each: a GPU has none for {middle:.2f} s (95 %: {late:.2f} s)",
+        flush=True,
+    )
 
 
 def stored(trials: int) -> None:
@@ -156,9 +157,9 @@ def stored(trials: int) -> None:
         print(f"    harness run with all {trials} stored: {again:.1f} s", flush=True)
 
 
-def occupancy(unit: float, trials: int, seeds: int) -> None:
-    free = simulation.search(unit, trials, seeds, barriers=False).occupancy
-    bound = simulation.search(unit, trials, seeds, barriers=True).occupancy
+def occupancy(address: str, gpus: int, unit: float, trials: int, seeds: int) -> None:
+    free = simulation.search(address, gpus, unit, trials, seeds, barriers=False).occupancy
+    bound = simulation.search(address, gpus, unit, trials, seeds, barriers=True).occupancy
     shares = {"of the GPU time that was reserved": "of_reserved", "of all that was there": "of_there"}
     for words, share in shares.items():
         now, before = getattr(free, share), getattr(bound, share)
@@ -187,10 +188,13 @@ def main() -> None:
     if options.later:
         start_up(options.later)
     if options.noop:
-        overhead(options.noop, [int(gpus) for gpus in options.concurrent.split(",")])
+        for gpus in map(int, options.concurrent.split(",")):
+            with simulation.nodes(gpus) as address:
+                overhead(address, gpus, options.noop)
         stored(options.noop)
     if options.unit:
-        occupancy(options.unit, trials=12, seeds=3)
+        with simulation.nodes(8) as address:
+            occupancy(address, 8, options.unit, trials=12, seeds=3)
     if options.trials:
         throughput(options.trials, options.epochs)
 

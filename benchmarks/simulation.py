@@ -119,6 +119,15 @@ def experiment(losses: str = "triplet", **asked: object) -> Experiment:
     return request.experiment(Request(losses=losses, weights="none", **asked))  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """Of an event in the driver: the time, the CPU time that the driver has used, and whether it ends its trial."""
+
+    time: float
+    cpu: float
+    ends: bool
+
+
 @dataclass
 class Simulation:
     """A run on logical GPUs, and what was seen of it in the driver."""
@@ -126,48 +135,33 @@ class Simulation:
     gpus: int
     events: Callable[[Path], Callable[[Job], Iterator[Event]]]  # given a folder for notes, what a worker does
     work: list[Work] = field(default_factory=list)  # as workers noted it
-    arrivals: list[tuple[float, bool]] = field(default_factory=list)  # when events came, and whether they were ends
+    arrivals: list[Arrival] = field(default_factory=list)  # of events in the driver
     memory: list[float] = field(default_factory=list)  # of the driver at each end, in MB
     reserved: list[tuple[float, float]] = field(default_factory=list)  # GPUs that Ray has given away, over time
 
     @contextlib.contextmanager
-    def started(self, planned: Experiment) -> Iterator[Run]:
-        """The run, on nodes with up to 8 logical GPUs each."""
+    def joined(self, planned: Experiment, address: str) -> Iterator[Run]:
+        """The run, on the nodes at this address."""
         from ray import cloudpickle
-        from ray.cluster_utils import Cluster as Nodes
 
         cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
-        sizes = [min(GPUS_PER_NODE, self.gpus - first) for first in range(0, self.gpus, GPUS_PER_NODE)]
-        shares = {"num_cpus": 1, "dashboard_agent_listen_port": 0}  # few CPUs: Ray starts a process for each in advance
-        head = {**shares, "num_gpus": sizes[0], "include_dashboard": False, "dashboard_port": None}  # any that is free
-        nodes = Nodes(initialize_head=True, head_node_args=head)
-        try:
-            for size in sizes[1:]:
-                nodes.add_node(**shares, num_gpus=size)
-            nodes.wait_for_nodes()
-            with tempfile.TemporaryDirectory() as folder:
-                with self.run(planned, nodes.address, Path(folder)) as run:
-                    yield run
-                self.work = noted(Path(folder))
-        finally:
-            nodes.shutdown()
-
-    @contextlib.contextmanager
-    def run(self, planned: Experiment, address: str, folder: Path) -> Iterator[Run]:
-        store, storage = Store(folder / "results"), Storage(str(folder / "storage"))
-        store.prepare()
-        shares = {"cpus_per_trial": 1 / GPUS_PER_NODE, "gpus_per_trial": 1.0}
-        cluster = Cluster(address, **shares, events=self.events(folder))
-        with cluster.connected(storage, lambda line: None) as connected, open(os.devnull, "w") as nowhere:
-            sampling = Pulse(self.sample, SAMPLE)
-            sampling.start()
-            display = Display(Console(file=nowhere))
-            yield Run(Account(planned, store), storage, connected.execute, display, listeners=[self.hear])
-            sampling.end()
+        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+            store, storage = Store(Path(folder) / "results"), Storage(f"{folder}/storage")
+            store.prepare()
+            shares = {"cpus_per_trial": 1 / GPUS_PER_NODE, "gpus_per_trial": 1.0}
+            with Cluster(address, **shares, events=self.events(Path(folder))).connected(
+                storage, lambda line: None
+            ) as ray:
+                sampling = Pulse(self.sample, SAMPLE)
+                sampling.start()
+                display = Display(Console(file=nowhere))
+                yield Run(Account(planned, store), storage, ray.execute, display, listeners=[self.hear])
+                sampling.end()
+            self.work = noted(Path(folder))
 
     def hear(self, trial: Trial, event: Event) -> None:
         ended = not isinstance(event, Progress)
-        self.arrivals.append((time.perf_counter(), ended))
+        self.arrivals.append(Arrival(time.perf_counter(), time.process_time(), ended))
         if ended:
             self.memory.append(resident())
 
@@ -177,10 +171,19 @@ class Simulation:
         held = self.gpus - ray.available_resources().get("GPU", 0.0)
         self.reserved.append((time.time(), held))
 
-    def rate(self, *, ends: bool, part: slice = slice(None)) -> float:
+    def rate(self, *, ends: bool) -> float:
         """Events per second, from the first one on: the workers' start is left out."""
-        times = [moment for moment, ended in self.arrivals if ended == ends][part]
-        return (len(times) - 1) / (times[-1] - times[0])
+        first, *_, last = [arrival for arrival in self.arrivals if arrival.ends == ends]
+        return self.count(ends=ends) / (last.time - first.time)
+
+    def work_per_event(self, *, ends: bool, part: slice = slice(None)) -> float:
+        """Milliseconds of CPU time in the driver; other work on the machine changes it little."""
+        arrivals = [arrival for arrival in self.arrivals if arrival.ends == ends][part]
+        return 1000 * (arrivals[-1].cpu - arrivals[0].cpu) / (len(arrivals) - 1)
+
+    def count(self, *, ends: bool) -> int:
+        """After the first."""
+        return sum(arrival.ends == ends for arrival in self.arrivals) - 1
 
     @property
     def growth(self) -> float:
@@ -232,37 +235,55 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def throughput(gpus: int, trials: int) -> Simulation:
+@contextlib.contextmanager
+def nodes(gpus: int) -> Iterator[str]:
+    """The address of a Ray whose nodes have up to 8 logical GPUs each."""
+    from ray.cluster_utils import Cluster as Nodes
+
+    sizes = [min(GPUS_PER_NODE, gpus - first) for first in range(0, gpus, GPUS_PER_NODE)]
+    shares = {"num_cpus": 1, "dashboard_agent_listen_port": 0}  # few CPUs: Ray starts a process for each in advance
+    head = {**shares, "num_gpus": sizes[0], "include_dashboard": False, "dashboard_port": None}  # any that is free
+    started = Nodes(initialize_head=True, head_node_args=head)
+    try:
+        for size in sizes[1:]:
+            started.add_node(**shares, num_gpus=size)
+        started.wait_for_nodes()
+        yield started.address
+    finally:
+        started.shutdown()
+
+
+def throughput(address: str, gpus: int, trials: int) -> Simulation:
     """Trials that end at once."""
     simulation = Simulation(gpus, lambda notes: idle)
-    with simulation.started(experiment(seeds=trials, set={**SETTINGS, "fold": "val0"})) as run:
+    with simulation.joined(experiment(seeds=trials, set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation
 
 
-def reports(gpus: int, per_trial: int) -> Simulation:
+def reports(address: str, gpus: int, per_trial: int) -> Simulation:
     """Trials that do nothing but report, one on each GPU."""
     simulation = Simulation(gpus, lambda notes: partial(talking, per_trial))
-    with simulation.started(experiment(seeds=gpus, set={**SETTINGS, "fold": "val0"})) as run:
+    with simulation.joined(experiment(seeds=gpus, set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation
 
 
-def turnover(gpus: int, rounds: int, seconds: float) -> Simulation:
+def turnover(address: str, gpus: int, rounds: int, seconds: float) -> Simulation:
     """Trials of some seconds, several rounds of them on each GPU."""
     unit = seconds / LENGTHS["triplet"]
     simulation = Simulation(gpus, lambda notes: partial(working, notes, unit))
-    with simulation.started(experiment(seeds=rounds * gpus, set={**SETTINGS, "fold": "val0"})) as run:
+    with simulation.joined(experiment(seeds=rounds * gpus, set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation
 
 
-def search(unit: float, trials: int, seeds: int, *, barriers: bool, gpus: int = GPUS_PER_NODE) -> Simulation:
+def search(address: str, gpus: int, unit: float, trials: int, seeds: int, *, barriers: bool) -> Simulation:
     """A search of four losses of unlike length with shared pre-training, then their final runs."""
     events = locking if barriers else working
     simulation = Simulation(gpus, lambda notes: partial(events, notes, unit))
     settings = {**SETTINGS, "pretrain_epochs": 1}
-    with simulation.started(experiment(",".join(LENGTHS), trials=trials, seeds=seeds, set=settings)) as run:
+    with simulation.joined(experiment(",".join(LENGTHS), trials=trials, seeds=seeds, set=settings), address) as run:
         if barriers:
             in_phases(run)
         else:
