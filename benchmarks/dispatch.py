@@ -1,6 +1,6 @@
 """What dispatching through Ray costs and gains, as ratios measured side by side in one run.
 
-    python benchmarks/dispatch.py             # everything, about 30 minutes on 2 cores
+    python benchmarks/dispatch.py             # everything
     python benchmarks/dispatch.py --noop 200  # smaller
 
 (a) the same emoji trials: two workers with one thread each, against one process with one thread and with two;
@@ -179,7 +179,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=14, help="of each, about 1.4 s an epoch on one core")
     parser.add_argument("--later", type=int, default=5, help="later trials for (b)")
     parser.add_argument("--noop", type=int, default=2000, help="trials for (c)")
-    parser.add_argument("--concurrent", default="2,20,48", help="logical GPUs for (c); each has a process of 150 MB")
+    parser.add_argument(
+        "--concurrent", default="2,20,48", help="logical GPUs for (c); each has a process of about 200 MB"
+    )
     parser.add_argument("--unit", type=float, default=4.0, help="seconds of the shortest loss's trials for (d)")
     parser.add_argument("--requests", type=int, default=4, help="trials for (e)")
     options = parser.parse_args()
