@@ -147,9 +147,9 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
 
     The options are those of `harness run`: protocol, weights, data_root, skip_bad_images, trials, seeds, ensemble, set,
     grid, scheduler, keep_weights, curves, rerun, executor ("ray" or "local"), address, cpus_per_trial, gpus_per_trial,
-    max_failures, wait_for_nodes, storage, results and name. harness.request.Request has their types and defaults. A
-    request that cannot be run is a UserError; a trial that fails is listed in `failures` of the results. `quiet` shows
-    no progress on standard error.
+    max_concurrent, max_failures, wait_for_nodes, storage, results and name. harness.request.Request has their types and
+    defaults. A request that cannot be run is a UserError; a trial that fails is listed in `failures` of the results.
+    `quiet` shows no progress on standard error.
     """
     from rich.console import Console
 

@@ -1,7 +1,7 @@
 """Experiment -> trials: random search and grids on validation classes, final seeds on test classes, the baselines."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -17,8 +17,10 @@ from harness.spec import (
     SETTINGS,
     Experiment,
     LossSpec,
+    Measurement,
     Trial,
     UserError,
+    Work,
     check_rules,
     pretraining_of,
     recomposed,
@@ -165,10 +167,26 @@ def is_random(dim: int | None, weights: str) -> bool:
     return dim is not None or weights == "none"
 
 
-def needs(experiment: Experiment, trial: Trial) -> tuple[Trial, ...]:
-    """What must be stored before a trial can start. This is no field of a trial: it follows from its fields."""
-    own_head = any(loss.head_dim for loss in experiment.losses if loss.name == trial.loss)
-    pretraining = pretraining_of(trial, own_head=own_head)
+def ensembles(experiment: Experiment, final: Iterable[Trial]) -> list[Measurement]:
+    """An ensemble per loss and size, of all final runs of the loss."""
+    runs: dict[str, list[Trial]] = {}
+    for trial in final:
+        runs.setdefault(trial.configuration, []).append(trial)
+    return [
+        Measurement(runs=tuple(members), ensemble=size)
+        for members in runs.values()
+        for size in experiment.ensembles
+        if size <= len(members)
+    ]
+
+
+def needs(experiment: Experiment, work: Work) -> tuple[Trial, ...]:
+    """What must be stored before a trial or a measurement can start. This is no field of a trial: it follows from its
+    fields."""
+    if isinstance(work, Measurement):
+        return work.runs
+    own_head = any(loss.head_dim for loss in experiment.losses if loss.name == work.loss)
+    pretraining = pretraining_of(work, own_head=own_head)
     return (pretraining,) if pretraining else ()
 
 

@@ -60,6 +60,7 @@ class Request:
     address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
     cpus_per_trial: float = 1.0
     gpus_per_trial: float | None = None  # None: 1 if there are any
+    max_concurrent: int | None = None  # trials at once at most; None: as many as fit
     max_failures: int = 3  # restarts of a trial whose process died
     wait_for_nodes: bool = False  # also for nodes that no autoscaler brings
     storage: str | None = None  # None: artifacts/ in `results`
@@ -279,8 +280,10 @@ def check_name(request: Request) -> None:
 
 
 def check_numbers(request: Request) -> None:
-    for option, least in (("trials", 0), ("seeds", 1), ("max-failures", 0)):
+    for option, least in (("trials", 0), ("seeds", 1), ("max-concurrent", 1), ("max-failures", 0)):
         value = getattr(request, option.replace("-", "_"))
+        if value is None and option == "max-concurrent":
+            continue
         if not isinstance(value, int) or not least <= value <= plan.MOST_TRIALS:
             raise UserError(
                 f"--{option} {shortened(value)}: must be an integer >= {least} and at most {plan.MOST_TRIALS:,}"

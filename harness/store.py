@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.files import PART, PROBE, check_room, discard, write_part, write_whole, writing
-from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, schema, unknown
+from harness.spec import ExperimentRecord, Failure, Result, Stopped, Trial, UserError, Work, schema, unknown
 from harness.spec.queries import PerQuery, digest
 
 FOLDERS: dict[type, str] = {Result: "runs", Failure: "failures", Stopped: "stopped"}
@@ -62,9 +62,9 @@ class Store:
         with writing(f"results to {self.root}"):
             check_room(self.root / "runs", needed)
 
-    def path(self, trial: Trial, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
-        """The file of a trial's record; ensembles and runs measured again have ids of their own."""
-        return self.root / FOLDERS[kind] / trial.dataset / trial.loss_folder / f"{id or trial.id}.json"
+    def path(self, work: Work, kind: type[Result | Failure | Stopped] = Result, id: str | None = None) -> Path:
+        """The file of a record. `id`: of what was measured on a trial's embeddings, if only the trial is given."""
+        return self.root / FOLDERS[kind] / work.dataset / work.loss_folder / f"{id or work.id}.json"
 
     def put(self, result: Result, *, replace: bool = False, content: bytes = b"") -> bool:
         """Write a result. Returns False, and keeps the stored result, if its id is taken. `content`: the record as it
@@ -84,7 +84,7 @@ class Store:
             if stored:
                 give_name()
         for kind in (Failure, Stopped):
-            _remove(self.path(result.trial, kind))
+            _remove(self.path(result.trial, kind, result.id))
         return stored
 
     def with_values(self, result: Result) -> Result:
@@ -147,16 +147,16 @@ class Store:
 
     def note(self, event: Failure | Stopped) -> Path:
         """Write the record of a failed or stopped trial. A later record replaces it, a result removes it."""
-        target = self.path(event.trial, type(event))
+        target = self.path(event.work if isinstance(event, Failure) else event.trial, type(event))
         _write(target, event.to_json())
         return target
 
     def stopped(self, trial: Trial) -> bool:
         return self.path(trial, Stopped).exists()
 
-    def get(self, trial: Trial, id: str | None = None) -> Result | None:
-        """The stored result of a trial or ensemble; a UserError if its file exists but cannot be read."""
-        file = self.path(trial, id=id)
+    def get(self, work: Work, id: str | None = None) -> Result | None:
+        """The stored result of a trial or measurement; a UserError if its file exists but cannot be read."""
+        file = self.path(work, id=id)
         if not file.exists():
             return None
         try:
@@ -256,7 +256,7 @@ class Store:
             trial = Trial.from_json(record["trial"])
         except (KeyError, TypeError, ValueError):  # of a newer version, perhaps
             return record
-        self._check_place(file, self.path(trial, Failure))
+        self._check_place(file, self.path(trial, Failure, str(record.get("id", trial.id))))  # an ensemble has its own
         return record
 
     def find_failure(self, prefix: str) -> Path | None:

@@ -160,7 +160,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # What every run says before it looks further, and how much of it is stored.
 FIRST_WORDS = re.compile(
-    r"^\d\d:\d\d:\d\d (.*; loading torch \.\.\.|\d+ trials?: .*|starting Ray \.\.\.|joining .*)\n", re.MULTILINE
+    r"^\d\d:\d\d:\d\d (.*; loading torch \.\.\.|[^:]*\d+ (trial|ensemble)s?: .*|starting Ray \.\.\.|joining .*)\n",
+    re.MULTILINE,
 )
 
 

@@ -1,13 +1,12 @@
 """`harness eval`: measure stored runs again from their embeddings."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, read_result, storage_of
 from harness.cli.output import say
-from harness.spec import Result, metric_order, unknown
+from harness.spec import Measurement, Result, finish, metric_order, recall_k, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
 from harness.store import Store
 
@@ -36,8 +35,11 @@ def evaluate_again(
         if measured is None:
             from harness.evaluation import ensembles  # imports torch
 
+            ensembles.check_single(run)
             files, classes = storage_of(storage, store), store.class_names(run)
-            measured = ensembles.measure_again(run, nmi_recipe, files, classes)
+            ks = [k for k in map(recall_k, run.metrics) if k]
+            again = Measurement(runs=(run.trial,), recipe=nmi_recipe)
+            measured = finish(ensembles.measure(again, [run], ks, files, classes))
             store.put(measured, replace=True)
         names = sorted(measured.metrics, key=metric_order)
         metrics = "  ".join(f"{name} {100 * measured.metrics[name]:.2f}" for name in names)
@@ -47,6 +49,6 @@ def evaluate_again(
 
 def measured_by(recipe: str, run: Result, store: Store) -> Result | None:
     """The stored record of this run, its own or one beside it, whose NMI is by the recipe as it is today."""
-    beside = store.get(run.trial, id=replace(run, recipe=recipe).id)
+    beside = store.get(Measurement(runs=(run.trial,), recipe=recipe))
     records = [record for record in (run, beside) if record is not None]
     return next((record for record in records if recipe_of(record.conventions) == recipe), None)

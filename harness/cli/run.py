@@ -158,6 +158,14 @@ def run(
             help="Give each trial N GPUs; with 0.5, two trials share one. Default: 1 if there are any.",
         ),
     ] = None,
+    max_concurrent: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=WHERE,
+            help="Run at most N trials at once. Default: as many as fit; the local executor runs one.",
+        ),
+    ] = None,
     max_failures: Annotated[
         int,
         typer.Option(
@@ -247,6 +255,7 @@ def run(
         address=address,
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
+        max_concurrent=max_concurrent,
         max_failures=max_failures,
         wait_for_nodes=wait_for_nodes,
         storage=storage,

@@ -12,7 +12,7 @@ from harness.cli.app import exit_on_problems, option_of
 from harness.cli.listing import print_rows
 from harness.cli.output import say
 from harness.cli.screen import on_terminal, show
-from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, percent
+from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, Work, percent, trial_of
 from harness.tables import captions
 from harness.tables.grid import grid
 
@@ -31,8 +31,8 @@ def print_plan(account: "Account", request: "Request") -> None:
 
     experiment, unnamed = account.experiment, account.unnamed()
     first = account.needs([*account.known, *unnamed])
-    pending = [*first, *account.pending(account.known)]
-    ids = {trial.id for trial in pending}
+    pending: list[Work] = [*first, *account.pending(account.work)]
+    ids = {one.id for one in pending}
     varied = [key for key in experiment.grid if key in SETTINGS]
     if any(plan.has_own_batch(experiment, trial) for trial in account.known if not trial.is_baseline):
         varied += BATCH
@@ -46,18 +46,30 @@ def print_plan(account: "Account", request: "Request") -> None:
         }
         for trial in (*first, *account.known)
     ]
+    rows += [
+        {
+            "trial": ensemble.name,
+            "seed": "",
+            "state": "to run" if ensemble.id in ids else "stored",
+            "lr": "",
+            "values": f"{ensemble.ensemble} of {len(ensemble.runs)} networks",
+        }
+        for ensemble in account.ensembles
+    ]
     print_rows(rows, ["trial", "seed", "state", "lr", "values"], below="values")
     for line in values_found_elsewhere(account.final):
         say(line)
     if unnamed:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
-        say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}")
-    trials = [*pending, *unnamed]
-    if not trials:
+        ensembles = len(account.unnamed_work()) - len(unnamed)
+        also = f", and {ensembles} ensemble{'s' if ensembles > 1 else ''} of them" if ensembles else ""
+        say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}{also}")
+    work = [*pending, *account.unnamed_work()]
+    if not work:
         say("nothing to run: all are stored")
         return
-    at_once = estimate.trials_at_once(request, len(trials))
-    say(f"{len(trials)} to run: {estimate.describe(trials, account, request.threads, at_once)}")
+    at_once = estimate.trials_at_once(request, len(work))
+    say(f"{len(work)} to run: {estimate.describe(work, account, request.threads, at_once)}")
 
 
 def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:
@@ -124,8 +136,8 @@ def below_baselines(results: Sequence[Result]) -> Iterator[str]:
 
 def print_failures(account: "Account", failures: Sequence[Failure]) -> None:
     for failure in failures:
-        say(f"failed: {failure.trial.name}: {failure.error}", error=True)
-        say(f"        {account.store.path(failure.trial, Failure)}", error=True)
-    own = [failure.trial for failure in failures if account.sources.get(failure.trial.loss)]
+        say(f"failed: {failure.work.name}: {failure.error}", error=True)
+        say(f"        {account.store.path(failure.work, Failure)}", error=True)
+    own = [trial_of(failure.work) for failure in failures if account.sources.get(failure.work.loss)]
     for loss in dict.fromkeys(commands.loss_option(trial) for trial in own):
         say(f"{loss} is your own; this may tell more: harness check-loss {loss}", error=True)

@@ -1,89 +1,95 @@
 """Results made from stored embeddings: ensembles as in the paper, and runs measured again."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import TypeVar
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from harness.evaluation.metrics import STORED_DEPTH, fitting, measure, values_of
-from harness.spec import Result, UserError, finish
+from harness.evaluation import metrics
+from harness.evaluation.metrics import STORED_DEPTH, fitting, values_of
+from harness.evaluation.step import Step
+from harness.spec import Measurement, Result, UserError
 from harness.spec.recipes import LLOYD, RECIPES
 from harness.storage import DamagedError, Storage
 
+Value = TypeVar("Value")
 
-def build(
-    members: Sequence[Result], size: int, ks: tuple[int, ...], storage: Storage, names: Sequence[str] = ()
-) -> Result:
-    """The ensemble of `size` of these final runs, which differ only in their seed: the mean over all subsets.
 
-    Nothing is trained: the members' stored test embeddings are joined. `names`: of the classes.
-    """
+def measure(
+    measurement: Measurement,
+    runs: Sequence[Result],
+    ks: Iterable[int],
+    storage: Storage,
+    names: Sequence[str] = (),
+    device: str | torch.device = "cpu",
+) -> Generator[Step, None, Result]:
+    """The result of a measurement, given those of its runs. Of an ensemble every metric is the mean over all subsets of
+    that size. Their stored test embeddings are joined, and nothing is trained. `names`: of the classes."""
     begun = time.perf_counter()
-    stored = [load(member, storage) for member in members]
+    stored = [{name: tensor.to(device) for name, tensor in load(run, storage).items()} for run in runs]
     labels, queries = stored[0]["labels"], stored[0].get("queries")
-    for member, tensors in zip(members, stored, strict=True):
+    for run, tensors in zip(runs, stored, strict=True):
         if not tensors["labels"].equal(labels):
-            raise UserError(f"{member.id} was measured on other images than {members[0].id}: they make no ensemble")
+            raise UserError(f"{run.id} was measured on other images than {runs[0].id}: they make no ensemble")
     ks = fitting(ks, labels, queries)
-    subsets = list(combinations([tensors["embeddings"] for tensors in stored], size))
-    measured = [finish(measure(join(subset), labels, ks, queries, depth=STORED_DEPTH)) for subset in subsets]
-    metrics = [one.metrics for one in measured]
+    recipe = RECIPES[measurement.recipe] if measurement.recipe else LLOYD
+    subsets = list(combinations([tensors["embeddings"] for tensors in stored], measurement.ensemble or 1))
+    measured = []
+    for number, subset in enumerate(subsets, start=1):
+        steps = metrics.measure(join(subset), labels, ks, queries, recipe, depth=STORED_DEPTH)
+        measured.append((yield from counted(steps, number, len(subsets))))
     values = values_of([one.scores for one in measured], names or numbered(labels))
     file = values.to_bytes()
     seconds = round(time.perf_counter() - begun, 3)
-    first = members[0]
-    kind = "raw" if "raw" in first.conventions.get("distance", "") else "unit-length"
-    how = f"{size} of {len(members)} networks, mean over {len(subsets)} subsets; {kind} embeddings, concatenated"
-    collapsed = {name: text for member in members for name, text in member.conventions.items() if name == "collapsed"}
-    conventions = {**first.conventions, **collapsed}
-    return Result(
-        trial=first.trial,
-        title=first.title,
-        cite=first.cite,
-        metrics={name: sum(row[name] for row in metrics) / len(metrics) for name in metrics[0]},
-        conventions={**conventions, "NMI": str(LLOYD), "ensemble": how},
+    return replace(
+        runs[0],
+        metrics={name: sum(one.metrics[name] for one in measured) / len(measured) for name in measured[0].metrics},
+        conventions={**conventions(runs, measurement, len(subsets)), "NMI": str(recipe)},
         curve=(),
         seconds={"evaluate": seconds, "total": seconds},
-        parameters=size * first.parameters,
+        parameters=(measurement.ensemble or 1) * runs[0].parameters,
         artifacts={},
-        provenance=first.provenance,
-        ensemble=size,
-        members=tuple(sorted(member.id for member in members)),
+        ensemble=measurement.ensemble,
+        members=tuple(sorted(run.id for run in runs)),
+        recipe=measurement.recipe,
         queries=values.summary(file),
         per_query=file,
     )
 
 
-def measure_again(result: Result, recipe: str, storage: Storage, names: Sequence[str] = ()) -> Result:
-    """A stored run's metrics from its embeddings, with NMI by another recipe: a record of its own."""
+def conventions(runs: Sequence[Result], measurement: Measurement, subsets: int) -> dict[str, str]:
+    """Those of its runs; an ensemble with a collapsed network says so."""
+    stated = dict(runs[0].conventions)
+    if measurement.ensemble:
+        kind = "raw" if "raw" in stated.get("distance", "") else "unit-length"
+        stated |= {name: text for run in runs for name, text in run.conventions.items() if name == "collapsed"}
+        stated["ensemble"] = (
+            f"{measurement.ensemble} of {len(runs)} networks, mean over {subsets} subsets; {kind} embeddings, "
+            "concatenated"
+        )
+    return stated
+
+
+def counted(steps: Generator[Step, None, Value], number: int, count: int) -> Generator[Step, None, Value]:
+    """The steps of one of several subsets."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return end.value
+        yield replace(step, subset=number, subsets=count)
+
+
+def check_single(result: Result) -> None:
+    """A UserError for what cannot be measured again."""
     if result.ensemble or result.recipe:
         raise UserError(f"{result.id} has no embeddings of its own: name a single run")
-    begun = time.perf_counter()
-    stored = load(result, storage)
-    labels, queries = stored["labels"], stored.get("queries")
-    ks = fitting((int(name.removeprefix("R@")) for name in result.metrics if name.startswith("R@")), labels, queries)
-    how = RECIPES[recipe]
-    measured = finish(measure(stored["embeddings"], labels, ks, queries, how, depth=STORED_DEPTH))
-    values = values_of([measured.scores], names or numbered(labels))
-    file = values.to_bytes()
-    seconds = round(time.perf_counter() - begun, 3)
-    return replace(
-        result,
-        metrics=measured.metrics,
-        conventions={**result.conventions, "NMI": str(how)},
-        curve=(),
-        seconds={"evaluate": seconds, "total": seconds},
-        artifacts={},
-        members=(result.id,),
-        recipe=recipe,
-        queries=values.summary(file),
-        per_query=file,
-    )
 
 
 def numbered(labels: Tensor) -> list[str]:

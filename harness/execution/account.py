@@ -4,17 +4,29 @@ for `harness status`."""
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from harness import plan
 from harness.analysis.results import Scored, best
-from harness.spec import Experiment, ExperimentRecord, LossSpec, Purpose, Result, Trial, has_epochs
+from harness.spec import (
+    Experiment,
+    ExperimentRecord,
+    LossSpec,
+    Measurement,
+    Purpose,
+    Result,
+    Trial,
+    Work,
+    has_epochs,
+)
 from harness.storage import Storage
 from harness.store import Store
 
+Some = TypeVar("Some", bound=Work)
+
 
 class Account:
-    """The trials of an experiment: a grid, or search, baselines and final runs.
+    """The trials of an experiment: a grid, or search, baselines and final runs, of which ensembles are made.
 
     The final runs of a loss are named when its search has ended, because its results choose their values.
     """
@@ -111,26 +123,52 @@ class Account:
         return plan.final(replace(self.experiment, trials=0, losses=losses), {}) if losses else []
 
     @property
+    def ensembles(self) -> list[Measurement]:
+        """Those of the final runs that can be named now."""
+        return plan.ensembles(self.experiment, self.final)
+
+    @property
+    def work(self) -> list[Work]:
+        """All that can be named now."""
+        return [*self.known, *self.ensembles]
+
+    def unnamed_work(self) -> list[Work]:
+        """Stand-ins for the final runs and ensembles that follow the searches."""
+        unnamed = self.unnamed()
+        return [*unnamed, *plan.ensembles(self.experiment, unnamed)]
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing has to run."""
+        return self.is_trained and not self.pending(self.ensembles)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether no trial has to run."""
         return not self.searching and not self.pending(self.known)
 
-    def pending(self, trials: Iterable[Trial]) -> list[Trial]:
-        """The trials among these that have to run, each once."""
-        unique = {trial.id: trial for trial in trials}.values()
-        return [trial for trial in unique if self.rerun or not self.is_done(trial)]
+    def pending(self, work: Iterable[Some]) -> list[Some]:
+        """What has to run of this, each once."""
+        unique = {one.id: one for one in work}.values()
+        return [one for one in unique if self.rerun or not self.is_done(one)]
 
-    def needs(self, trials: Iterable[Trial]) -> list[Trial]:
-        """What the missing ones among these trials need and is missing too, each before what needs it. What is among
-        these trials itself is left out."""
-        given = {trial.id: trial for trial in trials}
+    def needs(self, work: Iterable[Work]) -> list[Trial]:
+        """The missing trials that are needed by what is missing of this, each before what needs it. What is given
+        itself is left out."""
+        given = {one.id: one for one in work}
         found: dict[str, Trial] = {}
-        for trial in self.pending(given.values()):
-            for need in self.pending(plan.needs(self.experiment, trial)):
-                found |= {one.id: one for one in (*self.needs([need]), need) if one.id not in found}
+        for one in self.pending(given.values()):
+            for need in self.pending(plan.needs(self.experiment, one)):
+                found |= {trial.id: trial for trial in (*self.needs([need]), need) if trial.id not in found}
         return [need for need in found.values() if need.id not in given]
 
-    def is_done(self, trial: Trial) -> bool:
+    def is_done(self, work: Work) -> bool:
+        """Whether it is stored, and an ensemble's runs too."""
+        if isinstance(work, Measurement):
+            return self.store.get(work) is not None and all(map(self.is_trial_done, work.runs))
+        return self.is_trial_done(work)
+
+    def is_trial_done(self, trial: Trial) -> bool:
         """Whether a trial is stored, with curves if the experiment wants them and with the metrics of each epoch if it
         chooses among epochs; or was stopped early, if the experiment has a scheduler too. Of a pre-training the file
         must be there."""
@@ -167,8 +205,10 @@ class Account:
         measured = not trial.is_baseline and not trial.is_pretraining
         return self.experiment.scheduler != "none" and not trial.on_test and measured
 
-    def replaces(self, trial: Trial) -> bool:
+    def replaces(self, trial: Work) -> bool:
         """Whether a new result takes the place of a stored one. A pre-training runs again only if its file is gone."""
+        if isinstance(trial, Measurement):
+            return self.rerun
         lacks_epochs = self.selects_epochs(trial) and not self.is_done(trial)
         return self.rerun or self.draws_curves(trial) or lacks_epochs or trial.is_pretraining
 
@@ -180,9 +220,9 @@ class Account:
             return "grid"
         return "search" if self.experiment.trials and not trial.on_test else "run"
 
-    def stored(self, trials: Iterable[Trial]) -> list[Result]:
-        """The stored results of these trials."""
-        return [result for result in map(self.store.get, trials) if result is not None]
+    def stored(self, work: Iterable[Work]) -> list[Result]:
+        """The stored results of this."""
+        return [result for result in map(self.store.get, work) if result is not None]
 
     def left_out(self) -> list[LossSpec]:
         """The losses that have no final run, because none of their search trials finished."""

@@ -5,87 +5,87 @@ from collections.abc import Iterable, Iterator
 
 from harness import plan
 from harness.execution.account import Account
-from harness.spec import Event, Failure, Progress, Trial
+from harness.spec import Event, Failure, Progress, Work
 
 
 class Agenda:
-    """The trials of a run that are missing, each given out when it can start.
+    """What is missing of a run, trials and measurements, each given out when it can start.
 
-    It gives a trial that can start now; None while only the end of a running one can make another one ready; and it
-    ends when none can follow. `hear` is told of every event. The end of a trial frees those that need it, and the end
-    of a loss's search names its final runs, whatever the other losses do.
+    It gives what can start now; None while only the end of what is running can make something else ready; and it ends
+    when nothing can follow. `hear` is told of every event. The end of a trial frees what needs it, and the end of a
+    loss's search names its final runs and their ensembles, whatever the other losses do.
     """
 
-    def __init__(self, account: Account, trials: Iterable[Trial]) -> None:
+    def __init__(self, account: Account, work: Iterable[Work]) -> None:
         self.account = account
-        self.trials: dict[str, Trial] = {}  # all that have to run, by id; those that have ended too
+        self.work: dict[str, Work] = {}  # all that has to run, by id; what has ended too
         self.unfinished: set[str] = set()
-        self.ready: deque[Trial] = deque()
-        self.needs: dict[str, set[str]] = {}  # id of a trial -> ids of the unfinished trials that it waits for
-        self.dependents: dict[str, list[str]] = defaultdict(list)  # id of a trial -> ids of those that wait for it
+        self.ready: deque[Work] = deque()
+        self.needs: dict[str, set[str]] = {}  # id -> ids of the unfinished trials that it waits for
+        self.dependents: dict[str, list[str]] = defaultdict(list)  # id of a trial -> ids of what waits for it
         self.failures: dict[str, Failure] = {}
         self.searches: dict[str, set[str]] = defaultdict(set)  # loss -> ids of its unfinished search trials
-        self.add(trials)
+        self.add(work)
         for trial in account.search:
             if trial.id in self.unfinished:
                 self.searches[trial.loss].add(trial.id)
 
-    def __iter__(self) -> Iterator[Trial | None]:
+    def __iter__(self) -> Iterator[Work | None]:
         while self.ready or self.needs or any(self.searches.values()):
             yield self.ready.popleft() if self.ready else None
 
-    def add(self, trials: Iterable[Trial]) -> list[Failure]:
-        """Take up the trials among these that have to run, and first what they need. Returns those that cannot run,
-        because what they need has failed."""
+    def add(self, work: Iterable[Work]) -> list[Failure]:
+        """Take up what has to run of this, and first what it needs. Returns what cannot run, because what it needs has
+        failed."""
         refused = []
-        for trial in self.account.pending(trials):
-            if trial.id in self.trials:
+        for one in self.account.pending(work):
+            if one.id in self.work:
                 continue
-            needs = plan.needs(self.account.experiment, trial)
+            needs = plan.needs(self.account.experiment, one)
             refused += self.add(needs)
-            self.trials[trial.id] = trial
-            self.unfinished.add(trial.id)
+            self.work[one.id] = one
+            self.unfinished.add(one.id)
             failed = [self.failures[need.id] for need in needs if need.id in self.failures]
             waits_for = {need.id for need in needs if need.id in self.unfinished}
             if failed:
-                refused.append(not_run(trial, failed[0]))
+                refused.append(not_run(one, failed[0]))
             elif waits_for:
-                self.needs[trial.id] = waits_for
+                self.needs[one.id] = waits_for
                 for id in waits_for:
-                    self.dependents[id].append(trial.id)
+                    self.dependents[id].append(one.id)
             else:
-                self.ready.append(trial)
+                self.ready.append(one)
         return refused
 
-    def hear(self, trial: Trial, event: Event) -> list[Failure]:
-        """Take note of the end of a trial. Returns those that cannot run any more, whose ends are to be heard too."""
-        if isinstance(event, Progress) or trial.id not in self.unfinished:
+    def hear(self, work: Work, event: Event) -> list[Failure]:
+        """Take note of the end of something. Returns what cannot run any more, whose ends are to be heard too."""
+        if isinstance(event, Progress) or work.id not in self.unfinished:
             return []
-        self.unfinished.discard(trial.id)
+        self.unfinished.discard(work.id)
         refused = []
         if isinstance(event, Failure):
-            self.failures[trial.id] = event
-        for id in self.dependents.pop(trial.id, ()):
+            self.failures[work.id] = event
+        for id in self.dependents.pop(work.id, ()):
             waits_for = self.needs.get(id, set())
-            waits_for.discard(trial.id)
+            waits_for.discard(work.id)
             if id in self.needs and isinstance(event, Failure):
                 del self.needs[id]
-                refused.append(not_run(self.trials[id], event))
+                refused.append(not_run(self.work[id], event))
             elif id in self.needs and not waits_for:
                 del self.needs[id]
-                self.ready.append(self.trials[id])
-        return refused + self._end_search(trial)
+                self.ready.append(self.work[id])
+        return refused + self._end_search(work)
 
-    def _end_search(self, trial: Trial) -> list[Failure]:
-        unfinished = self.searches[trial.loss]
-        if trial.id not in unfinished:
+    def _end_search(self, work: Work) -> list[Failure]:
+        unfinished = self.searches[work.loss]
+        if work.id not in unfinished:
             return []
-        unfinished.discard(trial.id)
+        unfinished.discard(work.id)
         if unfinished:
             return []
-        self.account.choose([trial.loss])
-        return self.add(self.account.final)
+        self.account.choose([work.loss])
+        return self.add([*self.account.final, *self.account.ensembles])
 
 
-def not_run(trial: Trial, need: Failure) -> Failure:
-    return Failure(trial, f"not run: it needs {need.trial.name}, which failed: {need.error}", "")
+def not_run(work: Work, need: Failure) -> Failure:
+    return Failure(work, f"not run: it needs {need.work.name}, which failed: {need.error}", "")

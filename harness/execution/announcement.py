@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.execution import heartbeat
 from harness.execution.pulse import Pulse
-from harness.spec import StorageError, Trial, schema
+from harness.spec import StorageError, Work, schema
 from harness.storage import Storage, alive
 from harness.storage import heartbeat as heartbeat_file
 
@@ -50,9 +50,9 @@ class Announcement:
     command: str  # without passwords
     dataset: str
     protocol: str
-    trials: tuple[str, ...]  # names of the trials that have to run
-    unnamed: int = 0  # final runs that follow, whose values are not chosen yet
-    total: int = 0  # trials in all; those that turn out not to be needed, because they are stored, count as done
+    trials: tuple[str, ...]  # names of the trials and ensembles that have to run
+    unnamed: int = 0  # final runs and ensembles that follow, whose values are not chosen yet
+    total: int = 0  # in all; those that turn out not to be needed, because they are stored, count as done
     waits_for: str = ""  # in words, while nothing can run
     interrupted: bool = False  # the driver ended, and said so, before its trials did
 
@@ -104,9 +104,9 @@ class Announced:
     def id(self) -> str:
         return self.plan.id
 
-    def update(self, trials: Iterable[Trial], unnamed: int) -> None:
+    def update(self, work: Iterable[Work], unnamed: int) -> None:
         """Say what has to run, by what is known now: the end of a search names more."""
-        names = tuple(trial.name for trial in trials)
+        names = tuple(one.name for one in work)
         total = max(self.plan.total, len(names) + unnamed)
         self.plan = replace(self.plan, trials=names, unnamed=unnamed, total=total)
         self.write()

@@ -3,7 +3,7 @@
 import time
 
 from harness.execution.pace import Running
-from harness.spec import Event, Failure, Progress, Trial
+from harness.spec import Event, Failure, Progress, Work
 
 
 class Census:
@@ -20,14 +20,14 @@ class Census:
         """The run consists of so many trials, as far as is known, and so many of them have not ended."""
         self.total, self.left = total, left
 
-    def hear(self, trial: Trial, event: Event) -> None:
+    def hear(self, work: Work, event: Event) -> None:
         """A listener."""
         if isinstance(event, Progress):
-            self.at_work.setdefault(trial.id, Running(trial, event)).hear(event)
+            self.at_work.setdefault(work.id, Running(work, event)).hear(event)
             return
         self.left -= 1
         self.failed += isinstance(event, Failure)
-        ended = self.at_work.pop(trial.id, None)
+        ended = self.at_work.pop(work.id, None)
         if ended is not None:
             self.seconds += ended.elapsed(time.monotonic())
 

@@ -12,9 +12,9 @@ from rich.console import Console, OverflowMethod
 from rich.live import Live
 
 from harness.execution.pace import Running
-from harness.execution.screen import Screen, label
+from harness.execution.screen import Screen, label, seed
 from harness.execution.text import BestScores, outcome, position
-from harness.spec import Event, Experiment, Progress, Result, Trial, printable
+from harness.spec import Event, Experiment, Progress, Result, Work, printable
 
 REDRAWS = 4  # per second
 TENTH = 0.1  # of the images, after which a file gets a line
@@ -39,7 +39,9 @@ class Display:
         protocol = experiment.protocol
         self.screen.title = f"{experiment.dataset.name} · {protocol.name}"
         self.screen.best = BestScores(protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
-        self.name_width = max(len(name) for name in (*(loss.name for loss in experiment.losses), "untrained"))
+        ensembles = [f" x {size}" for size in experiment.ensembles]
+        names = [loss.name + more for loss in experiment.losses for more in ("", *ensembles)]
+        self.name_width = max(map(len, (*names, "untrained")))
         self.several_seeds = experiment.seeds > 1
         self.log = log
 
@@ -96,12 +98,12 @@ class Display:
         self.total = self.done + trials
         self._sum_up()
 
-    def show(self, trial: Trial, event: Event) -> None:
+    def show(self, work: Work, event: Event) -> None:
         if isinstance(event, Progress):
-            self._progress(trial, event)
+            self._progress(work, event)
             return
         self.done += 1
-        running = self.screen.running.pop(trial.id, None)
+        running = self.screen.running.pop(work.id, None)
         if isinstance(event, Result):
             if running is not None:
                 self.screen.pace.ended(running)
@@ -109,9 +111,9 @@ class Display:
                 self.screen.best.add(event, {event.purpose})
         self._sum_up()
         counter = f"[{self.done:>{len(str(self.total))}}/{self.total}]"
-        seed = f"seed {trial.seed}  " if self.several_seeds else ""
-        short = f"{label(trial):{self.name_width}}  {trial.id}  {trial.fold}  {seed}{outcome(event)}"
-        self.line(f"{counter} {short}", f"[{self.done}/{self.total}] {trial.name}  {seed}{outcome(event)}")
+        which = f"{seed(work)}  " if self.several_seeds and seed(work) else ""
+        short = f"{label(work):{self.name_width}}  {work.id}  {work.fold}  {which}{outcome(event)}"
+        self.line(f"{counter} {short}", f"[{self.done}/{self.total}] {work.name}  {which}{outcome(event)}")
 
     def line(self, text: str, plain: str = "") -> None:
         """Print a line; `plain` is its form in a file."""
@@ -141,29 +143,29 @@ class Display:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
 
-    def _progress(self, trial: Trial, event: Progress) -> None:
-        if trial.id not in self.screen.running:
-            self.screen.running[trial.id] = Running(trial, event)
+    def _progress(self, work: Work, event: Progress) -> None:
+        if work.id not in self.screen.running:
+            self.screen.running[work.id] = Running(work, event)
             self.screen.pace.began(len(self.screen.running))
             self._sum_up()
-            self.event(f"{trial.name}  begins")
-        stage = self.screen.running[trial.id].event.stage
-        self.screen.running[trial.id].hear(event)
+            self.event(f"{work.name}  begins")
+        stage = self.screen.running[work.id].event.stage
+        self.screen.running[work.id].hear(event)
         if event.note:
-            self.line(f"{trial.name}  {event.note}")
+            self.line(f"{work.name}  {event.note}")
         if event.collapsed:
-            self._warn(trial, "collapsed", event, "all images have nearly the same embedding")
+            self._warn(work, "collapsed", event, "all images have nearly the same embedding")
         if event.is_idle:
-            self._warn(trial, "loss of 0 in every step", event, "nothing is learned")
+            self._warn(work, "loss of 0 in every step", event, "nothing is learned")
         if event.closes_epoch or (event.stage == "cluster" != stage):
-            self.event(f"{trial.name}  {position(event)}")
+            self.event(f"{work.name}  {position(event)}")
 
-    def _warn(self, trial: Trial, what: str, event: Progress, meaning: str) -> None:
+    def _warn(self, work: Work, what: str, event: Progress, meaning: str) -> None:
         """Say when it began, once per trial."""
-        if (trial.id, what) not in self.warned:
-            self.warned.add((trial.id, what))
+        if (work.id, what) not in self.warned:
+            self.warned.add((work.id, what))
             stage = "" if event.stage == "train" else f"{event.stage} "
-            self.line(f"{trial.name}  {what} in {stage}epoch {event.epoch}: {meaning}")
+            self.line(f"{work.name}  {what} in {stage}epoch {event.epoch}: {meaning}")
 
     def _sum_up(self) -> None:
         self.screen.done, self.screen.total = self.done, self.total

@@ -1,11 +1,14 @@
 """What a plan will cost: by stored results like its trials or, without any, by a few batches timed on this machine."""
 
+import math
 import os
+import platform
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from statistics import median
 
 import numpy as np
 import torch
@@ -17,7 +20,7 @@ from harness.execution.experience import Cost, images_of, kind, learned
 from harness.execution.room import RESULT_BYTES
 from harness.execution.text import duration
 from harness.request import Request
-from harness.spec import Dataset, Job, Trial
+from harness.spec import Dataset, Job, Measurement, Result, Trial, Work
 from harness.storage import Storage
 from harness.training.checkpoint import Checkpoint
 from harness.training.feeding import feed, plain
@@ -47,30 +50,41 @@ class Estimate:
         return f"{words}\nVery rough, by a few batches timed now: k-means may double it, and other work here too."
 
 
-def describe(trials: Sequence[Trial], account: Account, threads: int, at_once: int) -> Estimate:
-    """Time and disk for these trials of a run, `at_once` of them at a time."""
+def describe(work: Sequence[Work], account: Account, threads: int, at_once: int) -> Estimate:
+    """Time and disk for this part of a run, `at_once` at a time."""
     dataset, results = account.experiment.dataset, account.store.results()[0]
+    trials = [one for one in work if not isinstance(one, Measurement)]
+    ensembles = [one for one in work if isinstance(one, Measurement)]
     costs: dict[tuple, Cost] = {}
     shared: dict[str, tuple[float, float]] = {}  # seconds and bytes that several trials share
     seconds, disk = [0.0], 0.0
     missing = {trial.id for trial in trials}
     methods = {loss.name for loss in account.experiment.losses if loss.head_dim}
     begun = time.monotonic()
-    # a loss's network says what a baseline's costs, and, when time is up, what a method's costs at least
-    for trial in sorted(trials, key=lambda trial: (trial.is_baseline, trial.loss in methods)):
-        if trial.is_pretraining:
-            continue  # counted with the first trial that needs it, whose network is probed
+
+    def cost_of(trial: Trial) -> Cost:
         # losses differ by little, except those that build a part of the network
         key = (*kind(trial), trial.loss if trial.loss in methods else "", trial.on_test)
         if key not in costs:
             known = learned(trial, dataset, results, threads, methods)
             is_late = time.monotonic() - begun > PATIENCE
             costs[key] = known or timed_once(job_of(trial, account, threads), costs, key, is_late=is_late)
-        seconds.append(seconds_of(trial, account, costs[key]))
+        return costs[key]
+
+    # a loss's network says what a baseline's costs, and, when time is up, what a method's costs at least
+    for trial in sorted(trials, key=lambda trial: (trial.is_baseline, trial.loss in methods)):
+        if trial.is_pretraining:
+            continue  # counted with the first trial that needs it, whose network is probed
+        cost = cost_of(trial)
+        seconds.append(seconds_of(trial, account, cost))
         disk += RESULT_BYTES
         if trial.is_final:
-            disk += 4 * costs[key].dim * dataset.test_images  # its embeddings
-        shared |= shared_by(trial, account, costs[key], missing)
+            disk += 4 * cost.dim * dataset.test_images  # its embeddings
+        shared |= shared_by(trial, account, cost, missing)
+    for ensemble in ensembles:
+        evaluated = dataset.test_images * cost_of(ensemble.trial).evaluate
+        seconds.append(seconds_of_ensemble(ensemble, results, threads) or networks_joined(ensemble) * evaluated)
+        disk += RESULT_BYTES
     together = sum(seconds) / at_once + sum(once for once, _ in shared.values())
     disk += sum(size for _, size in shared.values())
     timed = sum(not cost.runs for cost in costs.values())
@@ -99,7 +113,7 @@ def trials_at_once(request: Request, trials: int) -> int:
     per_trial = min(gpus, 1) if request.gpus_per_trial is None else request.gpus_per_trial
     if per_trial:
         fit = min(fit, gpus / per_trial)
-    return max(1, min(int(fit), trials))
+    return max(1, min(int(fit), trials, request.max_concurrent or trials))
 
 
 def job_of(trial: Trial, account: Account, threads: int) -> Job:
@@ -133,6 +147,24 @@ def shared_by(trial: Trial, account: Account, cost: "Cost", missing: Collection[
             training, _ = images_of(trial, account.experiment.dataset)
             shared[need.name] = (need.pretrain_epochs * training * cost.train, size + RESULT_BYTES)
     return shared
+
+
+def seconds_of_ensemble(ensemble: Measurement, results: Iterable[Result], threads: int) -> float:
+    """By the ensembles of the same dataset and network that were measured on this machine; 0 if there are none."""
+    like = [
+        result.seconds["total"] / networks_joined(result)
+        for result in results
+        if result.is_ensemble and kind(result.trial) == kind(ensemble.trial)
+        if result.trial.dataset == ensemble.dataset
+        if result.provenance.get("node") == platform.node() and result.provenance.get("threads") == threads
+    ]
+    return median(like) * networks_joined(ensemble) if like else 0.0
+
+
+def networks_joined(ensemble: Measurement | Result) -> int:
+    """In all subsets together: what an ensemble costs grows with it."""
+    members = ensemble.runs if isinstance(ensemble, Measurement) else ensemble.members
+    return math.comb(len(members), ensemble.ensemble) * ensemble.ensemble
 
 
 def probe(job: Job) -> Cost:

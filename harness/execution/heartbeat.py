@@ -95,7 +95,7 @@ def interval(storage: Storage) -> float:
 def write(storage: Storage, job: Job, log: str, heard: float, progress: Progress | None) -> None:
     """Say how far a trial is; without progress, that it is starting."""
     beat = Heartbeat(
-        name=job.trial.name,
+        name=job.work.name,
         plan=job.plan,
         node=platform.node(),
         pid=os.getpid(),
@@ -104,7 +104,7 @@ def write(storage: Storage, job: Job, log: str, heard: float, progress: Progress
         position=position(progress) if progress else "starting",
     )
     with contextlib.suppress(OSError, StorageError):  # then the checkpoint fails too, and says so
-        storage.write_json(heartbeat_file(job.trial.id), asdict(beat))
+        storage.write_json(heartbeat_file(job.work.id), asdict(beat))
 
 
 def read(storage: Storage) -> list[Heartbeat]:

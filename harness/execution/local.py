@@ -35,10 +35,10 @@ def execute_one(job: Job, listener: Listener, interrupted: Callable[[], bool]) -
                 heart.hear(event)
             else:
                 heart.end()
-            listener(job.trial, event)
+            listener(job.work, event)
     finally:
         heart.end()
-        storage.remove(heartbeat_file(job.trial.id))
+        storage.remove(heartbeat_file(job.work.id))
 
 
 @contextmanager

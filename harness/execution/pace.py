@@ -4,14 +4,14 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from harness.spec import Progress, Trial
+from harness.spec import Measurement, Progress, Work
 
 
 @dataclass
 class Running:
-    """A running trial: its last report, and when that and the first one came."""
+    """A trial or measurement that runs: its last report, and when that and the first one came."""
 
-    trial: Trial
+    work: Work
     event: Progress
     begun: float = field(default_factory=lambda: time.monotonic())
     heard: float = field(default_factory=lambda: time.monotonic())
@@ -28,7 +28,8 @@ class Running:
 
 
 class Pace:
-    """The durations of the losses' trials that have ended. Baselines are quick, and say nothing of the others."""
+    """The durations of the losses' trials that have ended. Baselines and measurements are quick, and say nothing of the
+    others."""
 
     def __init__(self) -> None:
         self.durations: list[float] = []
@@ -38,7 +39,7 @@ class Pace:
         self.at_once = max(self.at_once, running)
 
     def ended(self, running: Running) -> None:
-        if not running.trial.is_baseline:
+        if not isinstance(running.work, Measurement) and not running.work.is_baseline:
             self.durations.append(running.elapsed(time.monotonic()))
 
     def typical(self, running: Collection[Running], now: float) -> float:

@@ -69,6 +69,7 @@ class Cluster:
     gpus_per_trial: float | None = None  # None: 1 if there are any
     max_failures: int = 3  # how often a trial whose process died is started again; a lost node does not count
     wait_for_nodes: bool = False  # also for what no autoscaler brings
+    max_concurrent: int | None = None  # trials at once at most; None: as many as fit
     scheduler: Scheduler = "none"
     select: str = "R@1"  # what the scheduler compares search trials by
     events: Events = training_events  # what a worker does with a job
@@ -156,7 +157,7 @@ class Cluster:
         workers because the memory of a node runs low. What has not ended then goes into another run of Tune.
         """
         resources = self.resources()
-        queue = JobQueue(jobs)
+        queue = JobQueue(jobs, self.max_concurrent)
         callback = TuneListener(queue, listener, self.max_failures, self.say if self.address else lambda line: None)
         callback.resources = resources
         while not queue.is_over:

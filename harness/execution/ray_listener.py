@@ -13,7 +13,7 @@ from harness.execution.ray_deaths import Deaths
 from harness.execution.ray_preparation import UnfitNodeError, candidates
 from harness.execution.ray_scheduler import name_of
 from harness.execution.ray_searcher import JobQueue
-from harness.spec import Event, Failure, Job, Listener, Progress, Stopped, Trial, redacted
+from harness.spec import Event, Failure, Job, Listener, Progress, Stopped, Work, redacted
 from harness.storage import Storage
 from harness.storage import heartbeat as heartbeat_file
 
@@ -58,14 +58,14 @@ class TuneListener(tune.Callback):
         event = result.pop("event", None)
         trial.last_result.pop("event", None)  # or Tune keeps it for the whole run
         if event is not None:
-            self.pass_on(self.queue.known[name_of(trial)].trial, event)
+            self.pass_on(self.queue.known[name_of(trial)].work, event)
 
     def on_trial_complete(self, iteration: int, trials: list, trial: TuneTrial, **info: Any) -> None:
         """Completed without a result: a scheduler stopped it."""
         name = name_of(trial)
         if name in self.queue.open:
             last = self.last[name]
-            ours = self.queue.known[name].trial
+            ours = self.queue.known[name].trial  # a measurement is never stopped
             self.pass_on(ours, Stopped(ours, last.epoch, last.metrics))
         forget_job(trial)
 
@@ -115,25 +115,25 @@ class TuneListener(tune.Callback):
         unfinished = [job for name, job in self.queue.known.items() if name in self.queue.open]
         beats = {beat.name: beat for beat in heartbeat.read(Storage(unfinished[0].storage))} if unfinished else {}
         sizes = {int(pid): float(size) for pid, size in KILLED.findall(story)}
-        running = [job for job in unfinished if job.trial.name in beats]
-        killed = [job for job in running if beats[job.trial.name].pid in sizes]
-        largest = sorted(killed, key=lambda job: sizes[beats[job.trial.name].pid])[-1:]
+        running = [job for job in unfinished if job.work.name in beats]
+        killed = [job for job in running if beats[job.work.name].pid in sizes]
+        largest = sorted(killed, key=lambda job: sizes[beats[job.work.name].pid])[-1:]
         for job in largest or running or unfinished:  # whoever is known
-            self.deaths.counted[job.trial.name] += 1
+            self.deaths.counted[job.work.name] += 1
             self.count(job, LOW_MEMORY, story)
 
     def count(self, job: Job, error: str, story: str) -> None:
         """A failure, if its process died more often than --max-failures allows."""
-        deaths = self.deaths.counted[job.trial.name]
+        deaths = self.deaths.counted[job.work.name]
         if deaths > self.max_failures:
             times = f"{deaths} times" if deaths > 1 else "once"
             lines = redacted(story).splitlines(keepends=True)
-            last = Storage(job.storage).read_json(heartbeat_file(job.trial.id)) or {}
+            last = Storage(job.storage).read_json(heartbeat_file(job.work.id)) or {}
             self.pass_on(
-                job.trial, Failure(job.trial, error.format(times=times), "".join(lines[-40:]), last.get("log", ""))
+                job.work, Failure(job.work, error.format(times=times), "".join(lines[-40:]), last.get("log", ""))
             )
 
-    def pass_on(self, ours: Trial, event: Event) -> None:
+    def pass_on(self, ours: Work, event: Event) -> None:
         if isinstance(event, Progress):
             if event.closes_epoch and event.stage == "train":
                 self.last[ours.name] = event

@@ -35,15 +35,15 @@ class TrialGauges:
         self.lock = threading.Lock()  # the values of a trial never go with the tags of the next
 
     def begin(self, job: Job) -> None:
-        trial = job.trial
+        work = job.work
         with self.lock:
             self.values = {}
             self.tags = {
-                "trial": trial.name,
-                "loss": trial.loss,
-                "dataset": trial.dataset,
+                "trial": work.name,
+                "loss": work.loss,
+                "dataset": work.dataset,
                 "purpose": job.origin.get("purpose", ""),
-                "fold": trial.fold,
+                "fold": work.fold,
             }
 
     def hear(self, event: Event) -> None:

@@ -231,7 +231,8 @@ def checked(preparation: Preparation | None, job: Job, events: Iterator[Event], 
     """The events of a job. On a node that was not there when the run began they begin with its preparation, and an
     UnfitNodeError if it is not as the trial needs it."""
     context = ray.get_runtime_context()
-    if preparation is not None and context.get_node_id() not in preparation.nodes:
+    trained = job.measurement is None  # a measurement needs neither images nor weights
+    if trained and preparation is not None and context.get_node_id() not in preparation.nodes:
         trial = job.trial
         what = (str(trial.resize), trial.aspect, trial.backbone, trial.weights, job.dataset.fingerprint)
         if what not in _fit:

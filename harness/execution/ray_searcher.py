@@ -18,13 +18,14 @@ class JobQueue(Searcher):
     ready; or the end. One queue serves several runs of Tune, where one falls.
     """
 
-    def __init__(self, jobs: Iterable[Job | None]) -> None:
+    def __init__(self, jobs: Iterable[Job | None], most: int | None = None) -> None:
         super().__init__()
         self.coming = iter(jobs)
         self.exhausted = False
         self.known: dict[str, Job] = {}  # all that were given out, by the names of their trials
         self.open: set[str] = set()  # those among them that have not ended
         self.in_tune: set[str] = set()  # those among them that Tune has and has not lost
+        self.most = most  # that Tune has at a time; None: as many as there are
         self.again: deque[Job] = deque()
         self.unfit: set[str] = set()  # ids of nodes where no trial can run
         self.on_ask: Callable[[], None] = lambda: None  # is called whenever Tune asks
@@ -35,20 +36,18 @@ class JobQueue(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
         self.on_ask()
+        if self.most is not None and len(self.in_tune) >= self.most:
+            return None
         job = self.again.popleft() if self.again else self.following()
         if job is None:
             return Searcher.FINISHED if self.is_over else None
-        name = job.trial.name
+        name = job.work.name
         self.known[name] = job
         self.open.add(name)
         self.in_tune.add(name)
         # another's loss may do to its process what cannot be undone
-        return {
-            "trial": name,
-            "job": ray.put(job),
-            "alone": job.trial.loss not in self.ours,
-            "avoid": sorted(self.unfit),
-        }
+        alone = not job.measurement and job.trial.loss not in self.ours
+        return {"trial": name, "job": ray.put(job), "alone": alone, "avoid": sorted(self.unfit)}
 
     def following(self) -> Job | None:
         """The next job that can start now, if there is one."""

@@ -89,12 +89,12 @@ class TrialWorker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Train until the trial ends, an epoch ends, or a second has passed."""
         began = time.monotonic()
-        show_as(self.job.trial.name)
+        show_as(self.job.work.name)
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken
             self.begun = True
             self.gauges.begin(self.job)
             self.heart = Heart(self.storage, self.job, log_file())
-            print(f"{self.job.trial.name} begins", flush=True)
+            print(f"{self.job.work.name} begins", flush=True)
             return {"node": self.node}  # known from the first moment on, if the node is lost
         while True:
             event = next(self.events)
@@ -103,7 +103,7 @@ class TrialWorker(tune.Trainable):
             if not isinstance(event, Progress):
                 self.heart.end()
                 end = event.error if isinstance(event, Failure) else "done"
-                print(f"{self.job.trial.name} ends: {end}", flush=True)
+                print(f"{self.job.work.name} ends: {end}", flush=True)
                 self.gauges.end(event)
                 return {"event": event, "node": self.node, "done": True}
             self.gauges.hear(event)

@@ -2,7 +2,7 @@
 
 from harness import sources, storage
 from harness.execution.account import Account
-from harness.spec import Event, Failure, Progress, Result, Stopped, Trial, UserError
+from harness.spec import Event, Failure, Progress, Result, Stopped, UserError, Work
 
 
 class Recorder:
@@ -15,27 +15,27 @@ class Recorder:
         self.failures: list[Failure] = []
         self.ran: set[str] = set()  # ids of the trials that this run has finished
 
-    def __call__(self, trial: Trial, event: Event) -> None:
+    def __call__(self, work: Work, event: Event) -> None:
         if isinstance(event, Progress):
             return
         if isinstance(event, Result):
-            self.put(event)
-            self.ran.add(trial.id)
+            self.put(work, event)
+            self.ran.add(work.id)
         else:
             self.store.note(event)
         if isinstance(event, Result | Stopped):
-            self.files.remove(storage.checkpoint(trial.id))
+            self.files.remove(storage.checkpoint(work.id))
         else:
             self.failures.append(event)  # its checkpoint stays: the next run continues from there
-        self.files.remove(storage.heartbeat(trial.id))
+        self.files.remove(storage.heartbeat(work.id))
 
-    def put(self, result: Result) -> None:
+    def put(self, work: Work, result: Result) -> None:
         """Store a result. Files that no record refers to any more are removed: those of the record it replaces; or its
         own, if another driver has stored the trial before."""
-        before = self.account.store.get(result.trial)
-        sources.put(self.store, self.account.sources.get(result.trial.loss, {}).values())
-        stored = self.store.put(result, replace=self.account.replaces(result.trial))
-        kept = result if stored else self.store.get(result.trial)
+        before = self.account.store.get(work)
+        sources.put(self.store, self.account.sources.get(work.loss, {}).values())
+        stored = self.store.put(result, replace=self.account.replaces(work))
+        kept = result if stored else self.store.get(work)
         unused = files_of(before) | files_of(result)
         for path in unused - files_of(kept):
             self.files.remove(path)
@@ -46,7 +46,7 @@ def files_of(result: Result | None) -> set[str]:
     return {entry["path"] for entry in result.artifacts.values()} if result else set()
 
 
-def stop_on_disk_error(trial: Trial, event: Event) -> None:
+def stop_on_disk_error(work: Work, event: Event) -> None:
     """Every other trial would fail in the same way."""
     if isinstance(event, Failure) and event.disk_error:
-        raise UserError(f"{trial.name}: {event.error}; finished trials are stored, the same command continues")
+        raise UserError(f"{work.name}: {event.error}; finished trials are stored, the same command continues")

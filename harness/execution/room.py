@@ -8,7 +8,7 @@ import torch
 from harness.backbones import network
 from harness.execution.account import Account
 from harness.files import PROBE
-from harness.spec import Trial
+from harness.spec import Trial, trial_of
 from harness.training.setup import network_and_loss
 
 RESULT_BYTES = 6_000  # a stored result, roughly
@@ -40,8 +40,9 @@ def needed(account: Account) -> Room:
         if trial.on_test
     )
     checkpoints = max((4 * COPIES * parameters(one) for one in networks.values()), default=0)
-    queries = account.experiment.dataset.test_images * sum(trial.on_test for trial in trials)
-    return Room(PROBE + RESULT_BYTES * len(trials) + QUERY_BYTES * queries, PROBE + embeddings + checkpoints)
+    work = [*account.pending(account.work), *account.unnamed_work()]
+    queries = account.experiment.dataset.test_images * sum(trial_of(one).on_test for one in work)
+    return Room(PROBE + RESULT_BYTES * len(work) + QUERY_BYTES * queries, PROBE + embeddings + checkpoints)
 
 
 def shape_of(trial: Trial, methods: Mapping[str, Mapping[str, str]]) -> tuple:

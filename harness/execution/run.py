@@ -15,7 +15,7 @@ from harness.execution.announcement import Announced, announced
 from harness.execution.census import Census
 from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
-from harness.spec import Event, Failure, Job, Listener, Result, Trial, ensemble_id
+from harness.spec import Event, Failure, Job, Listener, Measurement, Result, Trial, Work
 
 if TYPE_CHECKING:
     from harness.execution.display import Display
@@ -27,7 +27,7 @@ Executor = Callable[[Iterable[Job | None], Listener], None]
 
 @dataclass
 class Run:
-    """One run: its trials, its storage, its executor and its listeners.
+    """One run: its trials and measurements, its storage, its executor and its listeners.
 
     Every event goes to the recorder, then to the display, the census and the other listeners, so that a result is
     stored before it is shown. A full or read-only disk stops the run after all of them have had the event. The agenda
@@ -50,8 +50,8 @@ class Run:
         self.agenda = Agenda(self.account, ())
 
     def __call__(self) -> list[Result]:
-        """Search on validation classes, then the winners on test classes; or a grid, and nothing else. Each result is
-        stored as its trial ends. What the trials are for is recorded before they run.
+        """Search on validation classes, then the winners on test classes, then their ensembles; or a grid, and nothing
+        else. Each result is stored as its trial ends. What the trials are for is recorded before they run.
 
         Returns the final results: baselines, losses, ensembles; or those of the grid.
         """
@@ -60,11 +60,11 @@ class Run:
         self.record()
         with self.display:
             self.tell_winners(account.decided)
-            self.dispatch(account.known)
+            self.dispatch(account.work)
         sweep(self.storage, account.store)
         results = account.stored(account.last)
         self.discard_weights(results)
-        return results + self.ensembles(results)
+        return results + account.stored(account.ensembles)
 
     def record(self) -> None:
         """Store what is known now of the request: the final runs of a loss are named when its search has ended."""
@@ -74,29 +74,29 @@ class Run:
     def failures(self) -> list[Failure]:
         return self.recorder.failures
 
-    def dispatch(self, trials: Iterable[Trial]) -> None:
-        """Run these trials and those they lead to, as far as they are not stored."""
-        account, trials = self.account, list(trials)
-        first = account.needs([*trials, *account.unnamed()])  # also of final runs whose values are not chosen yet
-        self.agenda = Agenda(account, [*first, *trials])
+    def dispatch(self, work: Iterable[Work]) -> None:
+        """Carry this out and what it leads to, as far as it is not stored."""
+        account, work = self.account, list(work)
+        first = account.needs([*work, *account.unnamed()])  # also of final runs whose values are not chosen yet
+        self.agenda = Agenda(account, [*first, *work])
         self.expect()
         if not self.agenda.unfinished:
             return
         dataset, protocol = account.experiment.dataset.name, account.experiment.protocol.name
         with announced(self.storage, self.origin["command"] or "", dataset, protocol) as self.announced:
             self.announce()
-            self.executor((self.job(trial) if trial else None for trial in self.agenda), self.notify)
+            self.executor((self.job(work) if work else None for work in self.agenda), self.notify)
 
     def expect(self) -> None:
-        """Tell the display and the census how many trials are left."""
-        unnamed = len(self.account.unnamed())
+        """Tell the display and the census how much is left."""
+        unnamed = len(self.account.unnamed_work())
         left = len(self.agenda.unfinished) + unnamed
         self.display.expect(left)
-        self.census.expect(len({*self.agenda.trials, *(trial.id for trial in self.account.known)}) + unnamed, left)
+        self.census.expect(len({*self.agenda.work, *(one.id for one in self.account.work)}) + unnamed, left)
 
     def announce(self) -> None:
         if self.announced is not None:
-            self.announced.update(self.agenda.trials.values(), len(self.account.unnamed()))
+            self.announced.update(self.agenda.work.values(), len(self.account.unnamed_work()))
 
     def wait(self, text: str) -> None:
         """Tell what trials wait for; "" when they wait no more."""
@@ -109,7 +109,7 @@ class Run:
         for line in winners.lines(self.account, losses):
             self.display.line(line)
 
-    def notify(self, trial: Trial, event: Event) -> None:
+    def notify(self, work: Work, event: Event) -> None:
         listeners: Sequence[Listener] = (
             self.recorder,
             self.display.show,
@@ -118,9 +118,9 @@ class Run:
             stop_on_disk_error,
         )
         for listener in listeners:
-            listener(trial, event)
+            listener(work, event)
         searching = set(self.account.searching)
-        refused = self.agenda.hear(trial, event)
+        refused = self.agenda.hear(work, event)
         chosen = searching - self.account.searching
         if chosen:
             self.record()
@@ -128,13 +128,31 @@ class Run:
             self.expect()
             self.announce()
         for failure in refused:
-            self.notify(failure.trial, failure)
+            self.notify(failure.work, failure)
 
     @cached_property
     def origin(self) -> dict[str, str | None]:
         return provenance.origin()
 
-    def job(self, trial: Trial) -> Job:
+    def job(self, work: Work) -> Job:
+        return self.measuring_job(work) if isinstance(work, Measurement) else self.training_job(work)
+
+    def measuring_job(self, measurement: Measurement) -> Job:
+        account = self.account
+        runs = tuple(account.stored(measurement.runs))
+        return Job(
+            measurement.trial,
+            account.experiment.dataset,
+            self.storage.uri,
+            plan=self.announced.id if self.announced else "",
+            threads=self.threads,
+            origin={**self.origin, "purpose": "ensemble"},
+            needs=runs,
+            measurement=measurement,
+            class_names=account.store.class_names(runs[0]),
+        )
+
+    def training_job(self, trial: Trial) -> Job:
         experiment, account = self.account.experiment, self.account
         origin: dict[str, Any] = {**self.origin, "purpose": account.purpose(trial), "scheduler": experiment.scheduler}
         needs = tuple(account.stored(plan.needs(experiment, trial)))
@@ -170,29 +188,6 @@ class Run:
             for run in with_weights[1:]:
                 if run.id in self.recorder.ran:  # weights that an earlier command kept stay
                     self.storage.remove(weights_of(run))
-
-    def ensembles(self, results: list[Result]) -> list[Result]:
-        """An ensemble per loss and size. A size above the number of finished seeds has none."""
-        return [
-            self.ensemble(runs, size)
-            for runs in configurations(results)
-            for size in self.account.experiment.ensembles
-            if size <= len(runs)
-        ]
-
-    def ensemble(self, runs: list[Result], size: int) -> Result:
-        """The stored ensemble, or one that is built now."""
-        account = self.account
-        id = ensemble_id(size, (run.id for run in runs))
-        stored = None if account.rerun else account.store.get(runs[0].trial, id)
-        if stored is not None:
-            return stored
-        from harness.evaluation import ensembles  # imports torch and timm, which a stored one does not need
-
-        names = account.store.class_names(runs[0])
-        joined = ensembles.build(runs, size, account.experiment.dataset.recall_at, self.storage, names)
-        account.store.put(joined, replace=account.rerun)
-        return joined
 
 
 def weights_of(run: Result) -> str:

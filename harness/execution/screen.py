@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.execution.pace import Pace, Running
 from harness.execution.text import BestScores, duration, loss_value, phase
-from harness.spec import Progress, Trial, printable
+from harness.spec import Measurement, Progress, Work, printable
 
 NARROWEST, WIDEST = 10, 100  # of a bar, in characters
 NARROWEST_NAME = 12
@@ -26,11 +26,18 @@ RIGHT = ("seed", "value", "speed", "left")  # aligned to the right
 Cells = Mapping[str, str]  # column -> text
 
 
-def label(trial: Trial) -> str:
-    """The loss of a trial, or which baseline it is."""
-    if trial.is_baseline:
-        return "pixels" if trial.is_pixels else "untrained"
-    return trial.loss
+def label(work: Work) -> str:
+    """The loss of a trial, or which baseline it is; of a measurement also what is made of it."""
+    if isinstance(work, Measurement):
+        return work.label
+    if work.is_baseline:
+        return "pixels" if work.is_pixels else "untrained"
+    return work.loss
+
+
+def seed(work: Work) -> str:
+    """A measurement has none: it is of several networks."""
+    return "" if isinstance(work, Measurement) else f"seed {work.seed}"
 
 
 @dataclass
@@ -71,12 +78,11 @@ class Screen:
 
     def same(self, running: Sequence[Running]) -> dict[str, str]:
         """The fold and the seed, where all running trials have the same."""
-        trials = [one.trial for one in running]
         facts: dict[str, set[str]] = {
-            "fold": {trial.fold for trial in trials},
-            "seed": {f"seed {trial.seed}" for trial in trials},
+            "fold": {one.work.fold for one in running},
+            "seed": {seed(one.work) for one in running},
         }
-        return {name: next(iter(values)) for name, values in facts.items() if len(values) == 1}
+        return {name: next(iter(values)) for name, values in facts.items() if len(values) == 1 and any(values)}
 
     def summary(self, running: Sequence[Running], width: int) -> RenderableType:
         waiting = self.total - self.done - len(running)
@@ -113,13 +119,13 @@ class Screen:
 
 def trial_cells(running: Running, same: Mapping[str, str], now: float) -> Cells:
     """The columns of a running trial. What is the same for all of them is in the headline."""
-    trial, event = running.trial, running.event
+    work, event = running.work, running.event
     left = running.left(now)
     return {
-        "loss": printable(label(trial)),
-        "id": trial.id[:ID],
-        "fold": "" if "fold" in same else trial.fold,
-        "seed": "" if "seed" in same else f"seed {trial.seed}",
+        "loss": printable(label(work)),
+        "id": work.id[:ID],
+        "fold": "" if "fold" in same else work.fold,
+        "seed": "" if "seed" in same else seed(work),
         "phase": printable(phase(event)),
         "value": loss_value(event),
         "speed": speed(event),

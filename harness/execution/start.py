@@ -12,7 +12,7 @@ from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
 from harness.request import Request
-from harness.spec import Failure, Job, Listener, Result
+from harness.spec import Failure, Job, Listener, Measurement, Result
 from harness.storage import Storage
 
 
@@ -25,7 +25,8 @@ class Outcome:
 
 
 def start(request: Request, account: Account, storage: Storage, display: Display) -> Outcome:
-    """Run the missing trials. If everything is stored, no input is needed and Ray is not started."""
+    """Run what is missing. If everything is stored Ray is not started, and if nothing is to be trained no input is
+    needed."""
     stored.check(account, display.line)
     display.line(overview(account))
     if account.is_complete:
@@ -33,9 +34,11 @@ def start(request: Request, account: Account, storage: Storage, display: Display
         storage.prepare()
     else:
         account.store.check()
-        check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
+        if not account.is_trained:
+            check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
         check_room(account, storage)
-        prepare_images(request, account, storage, display)
+        if not account.is_trained:
+            prepare_images(request, account, storage, display)
         display.begin(account.experiment, log_file(account))
     run = Run(account, storage, nothing_to_execute, display, threads=request.threads)
     with opened_executor(request, run) as run.executor:
@@ -43,18 +46,24 @@ def start(request: Request, account: Account, storage: Storage, display: Display
 
 
 def overview(account: Account) -> str:
-    """6 trials: 2 are stored and not run again, 4 to run."""
-    known, unnamed = account.known, account.unnamed()
-    needs = account.needs([*known, *unnamed])
-    to_run = len(account.pending(known)) + len(unnamed) + len(needs)
-    trials = len({trial.id for trial in known}) + len(unnamed) + len(needs)
+    """6 trials and 1 ensemble: 2 are stored and not run again, 5 to run."""
+    needs, unnamed = account.needs([*account.known, *account.unnamed()]), account.unnamed_work()
+    to_run = len(account.pending(account.work)) + len(unnamed) + len(needs)
+    planned = [*{one.id: one for one in account.work}.values(), *unnamed, *needs]
     if not to_run:
         words = "all stored, nothing to run"
-    elif to_run == trials:
+    elif to_run == len(planned):
         words = f"0 stored, {to_run} to run"
     else:
-        words = f"{trials - to_run} stored and not run again, {to_run} to run"
-    return f"{trials} trial{'s' if trials > 1 else ''}: {words}"
+        words = f"{len(planned) - to_run} stored and not run again, {to_run} to run"
+    ensembles = sum(isinstance(one, Measurement) for one in planned)
+    return f"{counted(len(planned) - ensembles, ensembles)}: {words}"
+
+
+def counted(trials: int, ensembles: int) -> str:
+    """6 trials and 1 ensemble."""
+    counts = ((trials, "trial"), (ensembles, "ensemble"))
+    return " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
 
 
 def log_file(account: Account) -> Path:
@@ -120,6 +129,7 @@ def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
             request.gpus_per_trial,
             request.max_failures,
             request.wait_for_nodes,
+            request.max_concurrent,
             request.scheduler,
             run.account.experiment.protocol.select,
             tell_waiting=run.wait,

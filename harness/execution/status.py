@@ -30,7 +30,7 @@ class Driver:
 
     @property
     def waiting(self) -> int:
-        """Trials that have not begun, or begin again, and the final runs that searches will name."""
+        """Trials that have not begun, or begin again, and what searches will name."""
         begun = {beat.name for beat in (*self.running, *self.silent)}
         return len(self.unfinished - begun) + self.plan.unnamed
 
@@ -69,7 +69,7 @@ class Part:
             if driver.plan.waits_for:
                 yield f"  {driver.plan.waits_for}"
             if driver.plan.unnamed:
-                yield f"  {count(driver.plan.unnamed, 'final run')} among the waiting; searches choose their values"
+                yield f"  {driver.plan.unnamed} of the waiting follow the searches, which choose their values"
         if not self.drivers:
             failed = f", {len(self.failures)} failed" if self.failures else ""
             yield f"{count(sum(result.is_single for result in self.results), 'trial')} stored{failed}, none running"

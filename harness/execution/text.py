@@ -23,10 +23,11 @@ def phase(progress: Progress) -> str:
         return f"preparing images {progress.step}/{progress.steps}"
     if progress.stage == "evaluate":
         return "evaluating"
+    subset = f"subset {progress.subset}  " if progress.subset else ""
     if progress.stage == "rank":
-        return f"ranking {progress.step}/{progress.steps}"
+        return f"{subset}ranking {progress.step}/{progress.steps}"
     if progress.stage == "cluster":
-        return f"clustering {progress.epoch}/{progress.epochs}"
+        return f"{subset}clustering {progress.epoch}/{progress.epochs}"
     return f"{'' if progress.stage == 'train' else progress.stage + ' '}epoch {progress.epoch}/{progress.epochs}"
 
 
@@ -45,7 +46,9 @@ def position(progress: Progress) -> str:
     if progress.stage == "rank":
         words = [f"{words[0]} queries"]
     if progress.stage == "cluster":
-        words = [f"clustering for NMI  start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"]
+        subset = f"subset {progress.subset}  " if progress.subset else ""
+        where = f"start {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}"
+        words = [f"{subset}clustering for NMI  {where}"]
     words.append(loss_value(progress))
     if progress.images_per_second:
         words += [f"{progress.images_per_second:.0f} images/s", f"{duration(progress.seconds_left)} left"]

@@ -15,6 +15,7 @@ from harness.spec.events import Event, Job, Listener, Progress, finish
 from harness.spec.experiment import Dataset, Experiment, KeepWeights, LossSpec, Protocol, Scheduler, Tuned
 from harness.spec.experiment_record import ROLES, ExperimentRecord, Role
 from harness.spec.field import Field
+from harness.spec.measurement import Measurement, Work, ensemble_id, recipe_id, trial_of
 from harness.spec.metrics import METRICS, allowed_metrics, known_metric, metric_order, papers_metrics, percent, recall_k
 from harness.spec.pretraining import NOT_OF_PRETRAINING, pretraining_key, pretraining_of
 from harness.spec.records import (
@@ -25,7 +26,6 @@ from harness.spec.records import (
     Purpose,
     Result,
     Stopped,
-    ensemble_id,
     has_curves,
     has_epochs,
 )
@@ -78,6 +78,7 @@ __all__ = [
     "KeepWeights",
     "Listener",
     "LossSpec",
+    "Measurement",
     "Metrics",
     "Progress",
     "Protocol",
@@ -90,6 +91,7 @@ __all__ = [
     "Trial",
     "Tuned",
     "UserError",
+    "Work",
     "allowed_metrics",
     "bounded",
     "check_keys",
@@ -110,9 +112,11 @@ __all__ = [
     "pretraining_of",
     "printable",
     "recall_k",
+    "recipe_id",
     "recomposed",
     "redacted",
     "short_hash",
     "shortened",
+    "trial_of",
     "unknown",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness.spec.experiment import Dataset
+from harness.spec.measurement import Measurement, Work
 from harness.spec.records import COLLAPSED, Failure, Metrics, Result, Stopped
 from harness.spec.trial import Trial
 
@@ -28,6 +29,7 @@ class Progress:
     metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, if they were measured
     cosine: float = 0.0  # mean cosine of images of different classes in the last batch
     note: str = ""  # a line for the user
+    subset: str = ""  # "2/3": which networks of an ensemble are joined now
 
     @classmethod
     def idle(cls, stage: str, note: str = "") -> "Progress":
@@ -51,14 +53,14 @@ class Progress:
 
 
 Event = Progress | Result | Stopped | Failure
-Listener = Callable[[Trial, Event], None]  # is called with every event of every trial
+Listener = Callable[[Work, Event], None]  # is called with every event of every trial and measurement
 
 
 @dataclass(frozen=True)
 class Job:
     """All that a worker needs: it never reads configs/."""
 
-    trial: Trial
+    trial: Trial  # of a measurement: its first run's
     dataset: Dataset
     storage: str  # a folder or URI that every node sees: checkpoints, shared pre-training, embeddings
     threads: int = 1  # of torch; numbers depend on it
@@ -75,6 +77,12 @@ class Job:
     weights_file: str = ""  # the file that weights=file:HASH names
     plan: str = ""  # the id of its driver's plan, which its heartbeat names
     needs: tuple[Result, ...] = ()  # the stored results of what the trial needs
+    measurement: Measurement | None = None  # in place of training
+    class_names: tuple[str, ...] = ()  # of the test classes of a measurement
+
+    @property
+    def work(self) -> Work:
+        return self.measurement or self.trial
 
 
 def finish(steps: Generator[Item, None, Value], on_item: Callable[[Item], Any] = lambda _: None) -> Value:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.spec import schema
-from harness.spec.trial import Trial, short_hash
+from harness.spec.measurement import Work, ensemble_id, recipe_id, trial_of
+from harness.spec.trial import Trial
 
 SCHEMA = 1  # of a stored result
 # schema -> what makes a record of it one of the next schema
@@ -48,7 +49,7 @@ class Result:
     def id(self) -> str:
         """Follows from the content: recipe and trial, size and members, or the trial alone."""
         if self.recipe:
-            return short_hash(f"{self.recipe} of {self.trial.id}")
+            return recipe_id(self.recipe, self.trial.id)
         return ensemble_id(self.ensemble, self.members) if self.is_ensemble else self.trial.id
 
     @property
@@ -175,10 +176,6 @@ def has_epochs(curve: Iterable[Mapping[str, float]], metric: str) -> bool:
     return all(metric in row for row in curve if row["epoch"])
 
 
-def ensemble_id(size: int, members: Iterable[str]) -> str:
-    return short_hash(f"{size} of {' '.join(sorted(members))}")
-
-
 @dataclass(frozen=True)
 class Stopped:
     """A search trial that a scheduler ended early. It is never selected; a run without a scheduler runs it in full."""
@@ -193,14 +190,23 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that raised or died: its error in one line, its traceback, and the log file of its worker."""
+    """A trial or a measurement that raised or died: its error in one line, its traceback, and the log file of its
+    worker."""
 
-    trial: Trial
+    work: Work
     error: str
     traceback: str
     log: str = ""
     disk_error: str = ""  # "No space left on device": every other trial would fail in the same way
 
     def to_json(self) -> dict[str, Any]:
-        names = {"schema": SCHEMA, "id": self.trial.id, "name": self.trial.name}
-        return {**names, **dataclasses.asdict(self), "trial": self.trial.to_json()}
+        return {
+            "schema": SCHEMA,
+            "id": self.work.id,
+            "name": self.work.name,
+            "trial": trial_of(self.work).to_json(),
+            "error": self.error,
+            "traceback": self.traceback,
+            "log": self.log,
+            "disk_error": self.disk_error,
+        }

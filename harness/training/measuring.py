@@ -8,13 +8,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from harness.evaluation import metrics
+from harness.evaluation import ensembles, metrics
 from harness.evaluation.step import Step
-from harness.spec import Job, Progress
+from harness.spec import Job, Measurement, Progress, Result
 from harness.spec.recipes import LLOYD
+from harness.storage import Storage
 from harness.training import feeding
 from harness.training.loop import Validate
-from harness.training.setup import Stage, TrialSetup, half_precision
+from harness.training.setup import Stage, TrialSetup, device_of, half_precision
 
 REPORT_SECONDS = 0.5  # between two reports of a computation whose steps may be short
 
@@ -60,9 +61,16 @@ def score(
     return (yield from report(steps))
 
 
+def measure_stored(job: Job, measurement: Measurement) -> Generator[Progress, None, Result]:
+    """What a measurement makes of stored embeddings, on this worker's device."""
+    storage, device = Storage(job.storage), device_of(job)
+    steps = ensembles.measure(measurement, job.needs, job.dataset.recall_at, storage, job.class_names, device)
+    return (yield from report(steps))
+
+
 def report(steps: Generator[Step, None, Value]) -> Generator[Progress, None, Value]:
     """The steps of a computation as Progress, now and then. Returns what the computation returns."""
-    begun = reported = time.perf_counter()
+    started = begun = reported = time.perf_counter()
     stage = ""
     while True:
         try:
@@ -76,7 +84,10 @@ def report(steps: Generator[Step, None, Value]) -> Generator[Progress, None, Val
             continue
         reported = now
         left = (now - begun) / step.done * (step.total - step.done) if step.stage == "rank" else 0.0
-        yield Progress(step.stage, step.part, step.parts, step.done, step.total, math.nan, 0.0, left)
+        if step.subset > 1:
+            left = (now - started) / (step.subset - 1) * (step.subsets - step.subset + 1)
+        subset = f"{step.subset}/{step.subsets}" if step.subsets > 1 else ""
+        yield Progress(step.stage, step.part, step.parts, step.done, step.total, math.nan, 0.0, left, subset=subset)
 
 
 def held_out(setup: TrialSetup) -> tuple[Tensor, Tensor | None]:

@@ -24,7 +24,7 @@ from harness.spec import (
     Metrics,
     Progress,
     Result,
-    Trial,
+    Work,
     bounded,
     disk_error,
     first_line,
@@ -37,7 +37,7 @@ from harness.storage import DamagedError, Storage
 from harness.training import allocator
 from harness.training.checkpoint import Checkpoint, Curve, Seconds, added
 from harness.training.loop import fit
-from harness.training.measuring import embed_images, score, validation
+from harness.training.measuring import embed_images, measure_stored, score, validation
 from harness.training.optimizers import parameter_groups
 from harness.training.pretraining import pretrain, share
 from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
@@ -62,15 +62,21 @@ class Trained:
 
 
 def run(job: Job) -> Generator[Progress, None, Result]:
-    """Train and evaluate one trial, from its checkpoint if it has one.
+    """Train and evaluate one trial, from its checkpoint if it has one; or measure what is stored of others.
 
     torch's global settings are the usual ones, whatever an earlier trial has made of them, and what they were before
     when the trial ends. Its global generator, and how memory is freed on a CPU, stay set.
     """
     with torch_state.usual(job.threads):
-        result = yield from (pretrain_alone(job) if job.trial.is_pretraining else train_and_evaluate(job))
+        result = yield from steps_of(job)
     Result.from_json(result.to_json())  # what could not be read again is a failure of this trial alone
     return result
+
+
+def steps_of(job: Job) -> Generator[Progress, None, Result]:
+    if job.measurement:
+        return measure_stored(job, job.measurement)
+    return pretrain_alone(job) if job.trial.is_pretraining else train_and_evaluate(job)
 
 
 def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
@@ -171,14 +177,14 @@ def events(job: Job, interrupted: Callable[[], bool] = lambda: False) -> Iterato
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt) and interrupted():
                     raise
-                event = failure(job.trial, error)
+                event = failure(job.work, error)
             yield event
             if not isinstance(event, Progress):
                 return
 
 
-def failure(trial: Trial, error: BaseException) -> Failure:
-    """The record of a trial that ended in this error, which is being handled."""
+def failure(work: Work, error: BaseException) -> Failure:
+    """The record of what ended in this error, which is being handled."""
     message = redacted(first_line(error))
     if isinstance(error, torch.cuda.OutOfMemoryError):
         message += (
@@ -186,7 +192,7 @@ def failure(trial: Trial, error: BaseException) -> Failure:
             "(--set classes_per_batch=...) or half precision (--set precision=amp)"
         )
     story = bounded(redacted(traceback.format_exc()), LONGEST_TRACEBACK)
-    return Failure(trial, message, story, disk_error=disk_error(error))
+    return Failure(work, message, story, disk_error=disk_error(error))
 
 
 def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generator[Progress, None, Trained]:

@@ -64,7 +64,7 @@ def test_a_death_during_a_reset_is_one_death(
     else:
         (failure,) = record.failures
         assert failure.error == "its worker died once (--max-failures)"
-        assert set(record.results) == set(results) - {failure.trial.id}
+        assert set(record.results) == set(results) - {failure.work.id}
 
 
 @pytest.mark.fault(
@@ -87,7 +87,7 @@ def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch
         listener.on_trial_error(1, [], trial)
     assert queue.suggest("") == "FINISHED"
     assert list(record.results) == [jobs[0].trial.id]
-    assert [failure.trial.id for failure in record.failures] == [jobs[1].trial.id]
+    assert [failure.work.id for failure in record.failures] == [jobs[1].trial.id]
 
 
 def killed(storage: Path, hog: Trial) -> str:
@@ -135,7 +135,7 @@ def test_a_trial_that_eats_the_memory_is_the_failure(
         running.execute(jobs, record)
     assert len(falls) == 2
     (failure,) = record.failures
-    assert failure.trial.id == hog.id
+    assert failure.work.id == hog.id
     assert failure.error.startswith("the memory of its node ran low 2 times because of it (--max-failures); ")
     assert "actual memory used=10.25GB" in failure.traceback
     assert set(record.results) == set(results)

@@ -102,6 +102,7 @@ MISTAKES = [
     ("run --dataset blobs --ensemble x --seeds 3", "--ensemble x: must be integers from 2 to --seeds, which is 3"),
     ("run --dataset blobs --cpus-per-trial 0", "--cpus-per-trial 0: must be a number >= 1"),
     ("run --dataset blobs --gpus-per-trial -1", "--gpus-per-trial -1: must be a number >= 0"),
+    ("run --dataset blobs --max-concurrent 0", "--max-concurrent 0: must be an integer >= 1"),
     ("run --dataset blobs --max-failures -1", "--max-failures -1: must be an integer >= 0"),
     ("run --dataset blobs --set crop=64", "crop=64: must be at most resize=32; set both"),
     ("run --dataset blobs --set group.temperature=0", "group.temperature=0: must be a number > 0"),

@@ -80,7 +80,7 @@ def test_a_trial_that_runs_again_waits_although_it_is_stored(harness: Harness, t
     write_plan(Storage(str(store.artifacts)), "p", [a_trial().name], started=time.time() + 60, unnamed=3)
     assert harness("status").out.splitlines()[:2] == [
         "emoji · quick: 0 of 4 done, 0 running, 4 waiting, 0 failed, about 0:00:08 left",  # the stored one took 2 s
-        "  3 final runs among the waiting; searches choose their values",
+        "  3 of the waiting follow the searches, which choose their values",
     ]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.evaluation import ensembles
-from harness.spec import Result, UserError
+from harness.spec import Measurement, Result, UserError, finish
 from harness.spec.queries import PerQuery
 from harness.spec.recipes import SKLEARN
 from harness.storage import Storage
@@ -36,6 +36,15 @@ def stored_run(seed: int, embeddings: Tensor, labels: Tensor, storage: Storage, 
     )
 
 
+def build(runs: list[Result], size: int, ks: tuple[int, ...], storage: Storage) -> Result:
+    ensemble = Measurement(runs=tuple(run.trial for run in runs), ensemble=size)
+    return finish(ensembles.measure(ensemble, runs, ks, storage))
+
+
+def measure_again(run: Result, recipe: str, storage: Storage) -> Result:
+    return finish(ensembles.measure(Measurement(runs=(run.trial,), recipe=recipe), [run], (1, 4), storage))
+
+
 def slow_recall_at_1(rows: list[list[float]], labels: list[int], gallery: list[int]) -> float:
     """Of the images that are not in the gallery; of all images among the others, if the gallery is all of them."""
     queries = [i for i in range(len(rows)) if i not in gallery] or list(range(len(rows)))
@@ -56,7 +65,7 @@ def test_an_ensemble_is_the_mean_over_all_subsets_of_joined_embeddings(
     arrays = {"queries": torch.arange(60) % 3 == 0} if apart else {}
     gallery = [i for i in range(60) if not apart or i % 3]
     members = [stored_run(seed, x, labels, storage, **arrays) for seed, x in enumerate(networks)]
-    ensemble = ensembles.build(members, 2, (1,), storage)
+    ensemble = build(members, 2, (1,), storage)
     expected = [
         slow_recall_at_1(
             [[*a, *b] for a, b in zip(first.tolist(), second.tolist(), strict=True)], labels.tolist(), gallery
@@ -82,8 +91,8 @@ def test_joined_embeddings_are_of_unit_length_again() -> None:
 
 def test_a_run_measured_again_has_the_same_retrieval_metrics_and_states_its_recipe(small: Path, tmp_path: Path) -> None:
     storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
-    first = ensembles.measure_again(stored_run(0, x, labels, storage), "lloyd", storage)
-    second = ensembles.measure_again(stored_run(0, x, labels, storage), "sklearn", storage)
+    first = measure_again(stored_run(0, x, labels, storage), "lloyd", storage)
+    second = measure_again(stored_run(0, x, labels, storage), "sklearn", storage)
     assert set(first.metrics) == {"R@1", "R@4", "MAP@R", "RP", "NMI"}  # the K's that the run has
     for name in ("R@1", "R@4", "MAP@R", "RP"):
         assert first.metrics[name] == second.metrics[name]
@@ -95,7 +104,7 @@ def test_what_has_no_embeddings_is_refused(small: Path, tmp_path: Path) -> None:
     storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
     run = stored_run(0, x, labels, storage)
     with pytest.raises(UserError, match="has no embeddings of its own: name a single run"):
-        ensembles.measure_again(replace(run, ensemble=2, members=("a", "b")), "lloyd", storage)
+        ensembles.check_single(replace(run, ensemble=2, members=("a", "b")))
     name = run.artifacts["embeddings"]["path"]
     storage.write(name, b"flipped")
     with pytest.raises(UserError, match=rf"^{name} is damaged: .*; to make it again: harness rm {run.id}"):
@@ -109,17 +118,17 @@ def test_an_ensemble_on_few_images_leaves_out_the_ks_that_do_not_fit(small: Path
     storage, labels = Storage(str(tmp_path / "storage")), torch.tensor([0, 0, 1, 1, 2])
     points = [torch.nn.functional.normalize(random_points(seed)[0][:5]) for seed in range(2)]
     members = [stored_run(seed, x, labels, storage) for seed, x in enumerate(points)]
-    assert set(ensembles.build(members, 2, (1, 4, 5, 8), storage).metrics) == {"R@1", "R@4", "MAP@R", "RP", "NMI"}
+    assert set(build(members, 2, (1, 4, 5, 8), storage).metrics) == {"R@1", "R@4", "MAP@R", "RP", "NMI"}
     apart = {"queries": torch.tensor([True, False, True, False, False])}
     members = [stored_run(seed, x, labels, storage, **apart) for seed, x in enumerate(points)]
-    assert set(ensembles.build(members, 2, (1, 3, 4), storage).metrics) == {"R@1", "R@3", "MAP@R", "RP", "NMI"}
+    assert set(build(members, 2, (1, 3, 4), storage).metrics) == {"R@1", "R@3", "MAP@R", "RP", "NMI"}
 
 
 def test_members_that_were_measured_on_other_images_make_no_ensemble(small: Path, tmp_path: Path) -> None:
     storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
     members = [stored_run(0, x, labels, storage), stored_run(1, x[:40], labels[:40], storage)]
     with pytest.raises(UserError, match="was measured on other images than"):
-        ensembles.build(members, 2, (1,), storage)
+        build(members, 2, (1,), storage)
 
 
 X, LABELS = random_points()

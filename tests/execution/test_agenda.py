@@ -10,7 +10,7 @@ import pytest
 from harness import config, plan
 from harness.execution.account import Account
 from harness.execution.agenda import Agenda
-from harness.spec import Experiment, Failure, Trial
+from harness.spec import Experiment, Failure, Measurement, Trial, Work, short_hash, trial_of
 from harness.store import Store
 from tests.factories import a_result
 
@@ -19,17 +19,17 @@ def an_agenda(tmp_path: Path, *losses: str, **changes: Any) -> Agenda:
     specs = tuple(map(config.loss, losses))
     planned = Experiment(config.dataset("emoji"), config.protocol("quick"), specs, keep_weights="none", **changes)
     account = Account(planned, Store(tmp_path))
-    return Agenda(account, account.known)
+    return Agenda(account, account.work)
 
 
-def end(agenda: Agenda, trial: Trial, failure: Failure | None = None) -> list[Failure]:
-    result = a_result(trial)
+def end(agenda: Agenda, trial: Work, failure: Failure | None = None) -> list[Failure]:
+    result = a_result(trial_of(trial))
     if failure is None:
         agenda.account.store.put(result)
     return agenda.hear(trial, failure or result)
 
 
-def started(given: Iterator[Trial | None]) -> list[Trial]:
+def started(given: Iterator[Work | None]) -> list[Work]:
     """All that can start now."""
     return list(iter(lambda: next(given, None), None))
 
@@ -105,10 +105,10 @@ def test_what_needs_a_failed_trial_is_not_run_and_says_why(tmp_path: Path, monke
     trials = started(given)
     need = next(trial for trial in trials if trial.seed == 100)
     refused = end(agenda, need, Failure(need, "RuntimeError: no", ""))
-    assert [failure.trial.seed for failure in refused] == [0, 1]
+    assert [failure.work.seed for failure in refused] == [0, 1]
     assert {failure.error for failure in refused} == {f"not run: it needs {need.name}, which failed: RuntimeError: no"}
     for failure in refused:
-        end(agenda, failure.trial, failure)
+        end(agenda, failure.work, failure)
     for trial in trials:
         end(agenda, trial)
     assert started(given) == []
@@ -128,7 +128,7 @@ def test_what_is_named_after_its_need_has_failed_is_not_run(tmp_path: Path, monk
     assert started(given) == [need]
     end(agenda, need, Failure(need, "no", ""))
     refused = end(agenda, search)
-    assert [failure.trial.fold for failure in refused] == ["test"]
+    assert [failure.work.fold for failure in refused] == ["test"]
 
 
 def test_what_is_needed_may_need_something_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +149,66 @@ def test_what_is_needed_may_need_something_itself(tmp_path: Path, monkeypatch: p
         end(agenda, first)
         (first, *_) = started(given) or [first]
     assert list(given) == []
+
+
+def test_ensembles_start_when_their_runs_are_stored_while_other_losses_search(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", "group", trials=1, seeds=2, ensembles=(2,))
+    given = iter(agenda)
+    triplet, group, *baselines = started(given)
+    assert len(agenda.account.unnamed_work()) == 2 * (2 + 1)
+    end(agenda, triplet)
+    first, second = started(given)
+    end(agenda, first)
+    assert started(given) == []
+    end(agenda, second)
+    (ensemble,) = started(given)
+    assert isinstance(ensemble, Measurement)
+    assert ensemble.runs == (first, second)
+    assert ensemble.id == short_hash(f"2 of {' '.join(sorted([first.id, second.id]))}")  # as in stored records
+    assert agenda.account.searching == {"group"}
+    for work in (group, *baselines):
+        end(agenda, work)
+    for work in started(given):
+        end(agenda, work)
+    assert [work.loss for work in started(given)] == ["group"]
+
+
+def test_an_ensemble_whose_run_failed_is_not_run_and_says_why(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", seeds=3, ensembles=(2, 3))
+    *baselines, first, second, third = started(iter(agenda))
+    end(agenda, first)
+    refused = end(agenda, second, Failure(second, "RuntimeError: no", ""))
+    assert [failure.work.name for failure in refused] == [ensemble.name for ensemble in agenda.account.ensembles]
+    assert {failure.error for failure in refused} == {
+        f"not run: it needs {second.name}, which failed: RuntimeError: no"
+    }
+    for failure in refused:
+        end(agenda, failure.work, failure)
+    for trial in (*baselines, third):
+        end(agenda, trial)
+    assert list(agenda) == []
+
+
+def test_an_ensemble_is_done_only_while_its_runs_are(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", seeds=2, ensembles=(2,))
+    account, store = agenda.account, agenda.account.store
+    (ensemble,) = account.ensembles
+    for trial in account.known:
+        store.put(a_result(trial))
+    assert (account.is_trained, account.is_complete) == (True, False)
+    members = tuple(sorted(run.id for run in ensemble.runs))
+    store.put(dataclasses.replace(a_result(ensemble.trial), ensemble=2, members=members))
+    assert account.is_complete
+    with_curves = Account(dataclasses.replace(account.experiment, curves=True), store)
+    assert with_curves.pending(with_curves.work) == [*ensemble.runs, ensemble]
+    assert Account(account.experiment, store, rerun=True).pending(account.ensembles) == [ensemble]
+
+
+def test_without_final_runs_there_is_no_ensemble(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", trials=1, seeds=2, ensembles=(2,))
+    search, *baselines = started(iter(agenda))
+    end(agenda, search, Failure(search, "no", ""))
+    for trial in baselines:
+        end(agenda, trial)
+    assert agenda.account.ensembles == []
+    assert not agenda.unfinished

@@ -40,14 +40,22 @@ def test_the_cost_of_an_image_is_the_median_of_stored_results_of_this_machine() 
 
 
 @pytest.mark.parametrize(
-    ("cpus", "executor", "trials", "expected"),
-    [(1, "ray", 9, 8), (3, "ray", 9, 2), (1, "ray", 5, 5), (1, "local", 9, 1)],
+    ("cpus", "executor", "most", "trials", "expected"),
+    [
+        (1, "ray", None, 9, 8),
+        (3, "ray", None, 9, 2),
+        (1, "ray", None, 5, 5),
+        (1, "ray", 3, 9, 3),
+        (3, "ray", 3, 9, 2),
+        (1, "local", None, 9, 1),
+        (1, "local", 3, 9, 1),
+    ],
 )
 def test_as_many_trials_run_at_once_as_fit(
-    monkeypatch: pytest.MonkeyPatch, cpus: float, executor: str, trials: int, expected: int
+    monkeypatch: pytest.MonkeyPatch, cpus: float, executor: str, most: int | None, trials: int, expected: int
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    request = Request(executor=executor, cpus_per_trial=cpus, gpus_per_trial=0)  # type: ignore[arg-type]
+    request = Request(executor=executor, cpus_per_trial=cpus, gpus_per_trial=0, max_concurrent=most)  # type: ignore[arg-type]
     assert estimate.trials_at_once(request, trials) == expected
 
 

@@ -102,7 +102,7 @@ def test_a_worker_that_dies_each_time_is_given_up_after_max_failures(
         running.execute(jobs, record)
     (failure,) = record.failures
     assert failure.error == "its worker died 2 times (--max-failures)"
-    assert failure.trial.loss == "mine.Mine"
+    assert failure.work.loss == "mine.Mine"
     assert len(record.results) == 1
 
 

@@ -4,17 +4,20 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from ray.cluster_utils import Cluster as RayCluster
 
 from harness import plan
-from harness.spec import Event, Job, Listener, Progress, Stopped, UserError
+from harness.execution.ray_worker import training_events
+from harness.spec import Event, Job, Progress, Stopped, UserError
 from harness.storage import Storage
 from harness.store import Store
-from tests.execution.ray_runs import connected, experiment, jobs_of, run_of, same, serially
+from tests.execution.ray_runs import Record, connected, experiment, jobs_of, run_of, same, serially
 from tests.factories import a_result
 
 pytestmark = pytest.mark.slow
@@ -137,24 +140,71 @@ def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
     assert not problems
 
 
-def test_ensembles_join_stored_embeddings_and_train_nothing(cluster: RayCluster, tmp_path: Path) -> None:
-    planned = experiment("triplet", seeds=3)
+def test_ensembles_are_measured_on_workers_at_once_as_soon_as_their_runs_are_stored(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Two losses' ensembles, each of which lasts until the other one has begun: one after another would wait in vain.
+    Final runs store points of classes in place of training."""
+    planned = experiment("triplet", "softmax", seeds=2, ensembles=(2,))
     planned = dataclasses.replace(planned, settings={k: v for k, v in planned.settings.items() if k != "fold"})
-    with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0) as running:
-        run_of(planned, tmp_path, running.execute)()
+    template, begun = a_result(), tmp_path / "begun"
+    begun.mkdir()
 
-    def nobody(jobs: Iterable[Job | None], listener: Listener) -> None:
-        raise AssertionError("nothing is to be trained")
+    def events(job: Job) -> Iterator[Event]:
+        if not job.measurement:
+            rng = np.random.default_rng(job.trial.seed)
+            labels = np.arange(40) // 4
+            points = (rng.normal(size=(10, 8))[labels] + 2 * rng.normal(size=(40, 8))).astype(np.float32)
+            content = safetensors.numpy.save({"embeddings": points, "labels": labels})
+            files = {"embeddings": Storage(job.storage).write_artifact("embeddings", job.trial.id, content)}
+            yield dataclasses.replace(template, trial=job.trial, artifacts=files if job.trial.is_final else {})
+            return
+        assert [need.trial.seed for need in job.needs] == [0, 1]
+        (begun / job.work.id).touch()
+        deadline = time.monotonic() + 300
+        while len(list(begun.iterdir())) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield from training_events(job)
 
-    results = run_of(dataclasses.replace(planned, ensembles=(2, 3)), tmp_path, nobody)()
-    pair, triple = [result for result in results if result.is_ensemble]
-    assert (pair.ensemble, triple.ensemble) == (2, 3)
-    assert len(pair.members) == len(triple.members) == 3
-    assert "mean over 3 subsets" in pair.conventions["ensemble"]
-    single = [result.metrics["MAP@R"] for result in results if result.is_final]
+    with connected(cluster, tmp_path / "storage", gpus_per_trial=1.0, events=events) as running:
+        run = run_of(planned, tmp_path, running.execute)
+        results = run()
+    assert not run.failures
+    joined = [result for result in results if result.is_ensemble]
+    assert {result.trial.loss for result in joined} == {"triplet", "softmax"}
     store = Store(tmp_path / "results")
-    for result in results:  # the values of each query came back from the workers with the result
-        values = store.per_query(result)
+    for result in joined:
+        members = [member for member in results if member.id in result.members]
+        assert [member.trial.loss for member in members] == 2 * [result.trial.loss]
+        values = store.per_query(result)  # came back from the worker with the result
         assert values.values("R@1")[values.counts].mean() == pytest.approx(result.metrics["R@1"], abs=1e-7)
-    assert triple.metrics["MAP@R"] > sum(single) / 3
-    assert len(Storage(str(tmp_path / "storage")).names("weights")) == 1  # of the best final run
+        assert result.conventions["ensemble"].startswith("2 of 2 networks")
+    assert run_of(planned, tmp_path, running.execute).account.is_complete
+
+
+def test_no_more_trials_run_at_once_than_max_concurrent_says(cluster: RayCluster, tmp_path: Path) -> None:
+    """Also where one dies and starts again. Without the bound, two would run on the two GPUs."""
+    jobs = jobs_of(experiment("triplet", seeds=5), tmp_path)
+    at_work, died = tmp_path / "at_work", tmp_path / "died"
+    at_work.mkdir()
+    template = a_result()
+
+    def events(job: Job) -> Iterator[Event]:
+        mine = at_work / job.trial.id
+        mine.touch()
+        for _ in range(10):
+            assert list(at_work.iterdir()) == [mine]
+            time.sleep(0.02)
+        mine.unlink()
+        if job.trial.id == jobs[1].trial.id and not died.exists():
+            died.touch()
+            os._exit(1)
+        yield dataclasses.replace(template, trial=job.trial)
+
+    record = Record()
+    with connected(cluster, tmp_path, gpus_per_trial=1.0, max_concurrent=1, events=events) as running:
+        running.execute(jobs, record)
+    assert not record.failures
+    assert len(record.results) == 5
+    assert died.exists()

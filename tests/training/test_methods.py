@@ -13,7 +13,7 @@ from torch import Tensor
 from harness import config, plan
 from harness.backbones import network
 from harness.evaluation import ensembles
-from harness.spec import Experiment, Trial, UserError, finish, pretraining_key
+from harness.spec import Experiment, Measurement, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage
 from harness.training import inference, planning, setup
 from harness.training.measuring import embed_images
@@ -177,7 +177,8 @@ def test_an_ensemble_of_raw_embeddings_says_so(small: Path, tmp_path: Path) -> N
         artifacts = {"embeddings": storage.write_artifact("embeddings", result.id, content)}
         conventions = {**result.conventions, "distance": network.DISTANCES["euclidean"]}
         members.append(dataclasses.replace(result, artifacts=artifacts, conventions=conventions))
-    ensemble = ensembles.build(members, 2, (1,), storage)
+    joined = Measurement(runs=tuple(member.trial for member in members), ensemble=2)
+    ensemble = finish(ensembles.measure(joined, members, (1,), storage))
     assert "raw embeddings, concatenated" in ensemble.conventions["ensemble"]
     assert ensemble.conventions["distance"] == "Euclidean on raw embeddings"
 
