@@ -10,6 +10,7 @@ from harness.cli import completion, signals
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
 from harness.cli.output import only_our_output
 from harness.cli.run_summary import print_outcome, print_plan
+from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption
 from harness.request import CORE, ExecutorName, Request
 from harness.spec import KeepWeights, Scheduler
 from harness.store import Store
@@ -17,7 +18,6 @@ from harness.store import Store
 WHAT = "What to compare"
 REPEAT = "Search and repetition"
 RESULTS_PANEL = "Results"
-WHERE = "Where it runs"
 
 
 @app.command(
@@ -133,39 +133,10 @@ def run(
             help="ray runs as many trials at once as fit; local runs one after another in this process.",
         ),
     ] = Request.executor,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RAY_ADDRESS",
-            metavar="auto|HOST:PORT",
-            rich_help_panel=WHERE,
-            help="Join this Ray cluster, e.g. head:6379. Default: start Ray on this machine.",
-        ),
-    ] = None,
-    cpus_per_trial: Annotated[
-        float,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=WHERE,
-            help="Give each trial N CPUs; torch uses as many threads for it, on which numbers depend.",
-        ),
-    ] = Request.cpus_per_trial,
-    gpus_per_trial: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=WHERE,
-            help="Give each trial N GPUs; with 0.5, two trials share one. Default: 1 if there are any.",
-        ),
-    ] = None,
-    max_concurrent: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=WHERE,
-            help="Run at most N trials at once. Default: as many as fit; the local executor runs one.",
-        ),
-    ] = None,
+    address: AddressOption = None,
+    cpus_per_trial: CpusOption = Request.cpus_per_trial,
+    gpus_per_trial: GpusOption = None,
+    max_concurrent: MaxConcurrentOption = None,
     max_failures: Annotated[
         int,
         typer.Option(

@@ -86,10 +86,13 @@ def counted(steps: Generator[Step, None, Value], number: int, count: int) -> Gen
         yield replace(step, subset=number, subsets=count)
 
 
-def check_single(result: Result) -> None:
-    """A UserError for what cannot be measured again."""
+def check(result: Result, storage: Storage) -> None:
+    """A UserError for a result that cannot be measured again."""
     if result.ensemble or result.recipe:
         raise UserError(f"{result.id} has no embeddings of its own: name a single run")
+    entry = embeddings_of(result)
+    if not entry or not storage.exists(entry["path"]):
+        raise missing(result, storage)
 
 
 def numbered(labels: Tensor) -> list[str]:
@@ -105,10 +108,7 @@ def join(embeddings: Sequence[Tensor]) -> Tensor:
 
 def load(result: Result, storage: Storage) -> dict[str, Tensor]:
     """The stored test embeddings of a final run, their labels and, where queries and gallery are apart, the queries."""
-    entry = result.artifacts.get("embeddings", {})
-    if not entry and not result.is_final:
-        kind = "a baseline" if result.trial.is_baseline else "a trial on validation classes"
-        raise UserError(f"{result.id} is {kind}: only final runs of losses keep embeddings; harness ls runs lists them")
+    entry = embeddings_of(result)
     try:
         content = storage.read_artifact(entry)
     except DamagedError as damage:
@@ -116,10 +116,7 @@ def load(result: Result, storage: Storage) -> dict[str, Tensor]:
             f"{damage}; to make it again: harness rm {result.id}, then the command that ran {result.trial.name}"
         ) from None
     if content is None:
-        raise UserError(
-            f"the embeddings of {result.trial.name} are not in {storage.title}: name where they are (--storage), or "
-            f"make them again: add --rerun to the command that harness show {result.id} prints"
-        )
+        raise missing(result, storage)
     try:
         stored = safetensors.torch.load(content)
     except SafetensorError:
@@ -127,6 +124,22 @@ def load(result: Result, storage: Storage) -> dict[str, Tensor]:
     if not are_embeddings(stored):
         raise UserError(f"{entry['path']} does not hold the embeddings of a run, though {result.id} refers to it")
     return stored
+
+
+def embeddings_of(result: Result) -> Mapping[str, str]:
+    """The reference to the file; empty in records from before it was kept. A UserError for what never has one."""
+    entry = result.artifacts.get("embeddings", {})
+    if not entry and not result.is_final:
+        kind = "a baseline" if result.trial.is_baseline else "a trial on validation classes"
+        raise UserError(f"{result.id} is {kind}: only final runs of losses keep embeddings; harness ls runs lists them")
+    return entry
+
+
+def missing(result: Result, storage: Storage) -> UserError:
+    return UserError(
+        f"the embeddings of {result.trial.name} are not in {storage.title}: name where they are (--storage), or "
+        f"make them again: add --rerun to the command that harness show {result.id} prints"
+    )
 
 
 def are_embeddings(tensors: Mapping[str, Tensor]) -> bool:

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.execution import stored
 from harness.execution.account import Account
@@ -14,6 +15,9 @@ from harness.execution.run import Executor, Run
 from harness.request import Request
 from harness.spec import Failure, Job, Listener, Measurement, Result
 from harness.storage import Storage
+
+if TYPE_CHECKING:
+    from harness.execution.ray_cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -114,31 +118,37 @@ def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
     if run.account.is_complete:
         yield nothing_to_execute
     elif request.executor == "local":
-        from harness.execution import local
-
-        device = "cpu" if request.gpus_per_trial == 0 else None
-        yield partial(local.execute, device=device)
+        yield local_executor(request)
     else:
         run.display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
-        from harness.execution.ray_cluster import Cluster
         from harness.execution.ray_metrics import exported
 
-        cluster = Cluster(
-            request.address,
-            request.cpus_per_trial,
-            request.gpus_per_trial,
-            request.max_failures,
-            request.wait_for_nodes,
-            request.max_concurrent,
-            request.scheduler,
-            run.account.experiment.protocol.select,
-            tell_waiting=run.wait,
-        )
+        cluster = replace(cluster_of(request), select=run.account.experiment.protocol.select, tell_waiting=run.wait)
         dataset = run.account.experiment.dataset.name
         jobs = preparations(request, run.account, run.storage)
         connection = cluster.connected(run.storage, run.display.line, jobs, run.display.preparing)
         with connection as connected, exported(run.census, dataset):
             yield connected.execute
+
+
+def local_executor(request: Request) -> Executor:
+    from harness.execution import local
+
+    return partial(local.execute, device="cpu" if request.gpus_per_trial == 0 else None)
+
+
+def cluster_of(request: Request) -> "Cluster":
+    from harness.execution.ray_cluster import Cluster
+
+    return Cluster(
+        request.address,
+        request.cpus_per_trial,
+        request.gpus_per_trial,
+        request.max_failures,
+        request.wait_for_nodes,
+        request.max_concurrent,
+        request.scheduler,
+    )
 
 
 def nothing_to_execute(jobs: Iterable[Job | None], listener: Listener) -> None:

@@ -271,7 +271,7 @@ def test_a_pretraining_of_another_format_is_made_again(small: Path, tmp_path: Pa
 
 @pytest.mark.fault(
     "stored embeddings flipped, or a pipe, then eval and ensemble; stored weights flipped, then embed",
-    "one line says damaged and how to make them again; exit 2, of an ensemble 1, because the others go on",
+    "one line says damaged and how to make them again; exit 2, of what is measured from them 1: others go on",
 )
 def test_damaged_embeddings_and_weights_are_called_damaged(small: Path, tmp_path: Path, harness: Harness) -> None:
     command = ["run", "--losses", "triplet", "--dataset", "blobs", "--weights", "none", "--seeds", "2"]
@@ -284,19 +284,16 @@ def test_damaged_embeddings_and_weights_are_called_damaged(small: Path, tmp_path
     image = tmp_path / "image.png"
     image.touch()
     embeddings = result.artifacts["embeddings"]["path"]
-    said = harness("eval", result.id, "--nmi-recipe", "hartigan")
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert f"{embeddings} is damaged" in said.err
-    assert f"harness rm {result.id}" in said.err
-    said = harness(*command, "--ensemble", "2")
-    assert said.code == 1
-    (line,) = [line for line in said.err.splitlines() if line.startswith("failed: triplet-blobs-2-ensemble-")]
-    assert f"{embeddings} is damaged" in line
-    assert f"harness rm {result.id}" in line
+    for words in (["eval", result.id, "--nmi-recipe", "hartigan"], [*command, "--ensemble", "2"]):
+        said = harness(*words)
+        assert said.code == 1
+        (line,) = [line for line in said.err.splitlines() if line.startswith("failed: triplet-blobs-")]
+        assert f"{embeddings} is damaged" in line
+        assert f"harness rm {result.id}" in line
     (store.artifacts / embeddings).unlink()
     os.mkfifo(store.artifacts / embeddings)
     said = harness("eval", result.id, "--nmi-recipe", "hartigan")
-    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.code == 1
     assert f"{embeddings} is not a file; to make it again: harness rm {result.id}" in said.err
     said = harness("embed", result.id, str(image))
     assert said.code == 2

@@ -1,11 +1,14 @@
 """`harness eval`: a stored run measured again, its record beside the run's own."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.execution import measuring
+from harness.request import Request
 from harness.spec.recipes import HARTIGAN
 from tests.conftest import Harness
 
@@ -133,3 +136,57 @@ def test_an_unknown_recipe_is_one_line_that_names_those_there_are(stored: Path, 
     said = harness("eval", stored.stem, "--nmi-recipe", "sklaern")
     assert said.code == 2
     assert "no NMI recipe named 'sklaern'; did you mean 'sklearn'?" in said.err
+
+
+def test_many_runs_are_measured_one_after_another_and_one_that_fails_stops_no_other(
+    small: Path, harness: Harness, tmp_path: Path
+) -> None:
+    assert harness(*RUN, "--seeds", "3").code == 0
+    ids = sorted(file.stem for file in (tmp_path / "results" / "runs" / "blobs" / "triplet").glob("*.json"))
+    damaged = next((tmp_path / "results" / "artifacts" / "embeddings").glob(f"{ids[0]}-*"))
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    words = ("eval", *ids, "--nmi-recipe", "sklearn", "--executor", "local")
+    said = harness(*words)
+    assert said.code == 1
+    assert re.findall(r"^\w{12}  triplet-blobs-test-(\w{12})  R@1", said.out, re.MULTILINE) == ids[1:]
+    (line,) = [line for line in said.err.splitlines() if line.startswith("failed: ")]
+    assert re.match(r"failed: triplet-blobs-sklearn-\w{12}: .* is damaged", line)
+    assert re.search(r"\[3/3\] triplet-blobs-sklearn-\w{12}  R@1", said.err)
+    assert harness("status").out.count("failed") == 0  # it is no trial that a run would try again
+    assert harness("rm", ids[0]).code == 0
+    assert harness(*RUN, "--seeds", "3").code == 0
+    again = harness(*words)
+    assert again.code == 0
+    assert again.err.count("begins") == 1
+    assert len(re.findall(r"^NMI: scikit", again.out, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "words", "expected"),
+    [(1, (), "local"), (2, (), "ray"), (1, ("--address", "head:6379"), "ray"), (2, ("--executor", "local"), "local")],
+)
+def test_several_runs_are_measured_by_ray_and_one_in_this_process(
+    small: Path,
+    harness: Harness,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: int,
+    words: tuple,
+    expected: str,
+) -> None:
+    assert harness(*RUN, "--seeds", "2").code == 0
+    stored = sorted(file.stem for file in (tmp_path / "results" / "runs" / "blobs" / "triplet").glob("*.json"))
+    requests: list[Request] = []
+    monkeypatch.setattr(measuring, "measure_again", lambda runs, recipe, request, *rest: requests.append(request) or [])
+    assert harness("eval", *stored[:ids], "--nmi-recipe", "sklearn", *words, "--max-concurrent", "2").code == 0
+    assert [(request.executor, request.max_concurrent) for request in requests] == [(expected, 2)]
+
+
+def test_where_it_runs_is_checked_first(stored: Path, harness: Harness) -> None:
+    for words, complaint in (
+        (("--max-concurrent", "0"), "--max-concurrent 0: must be an integer >= 1"),
+        (("--address", "nowhere"), "--address nowhere: must be auto or HOST:PORT"),
+    ):
+        said = harness("eval", stored.stem, "--nmi-recipe", "sklearn", *words)
+        assert said.code == 2
+        assert complaint in said.err

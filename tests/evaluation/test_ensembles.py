@@ -104,7 +104,7 @@ def test_what_has_no_embeddings_is_refused(small: Path, tmp_path: Path) -> None:
     storage, (x, labels) = Storage(str(tmp_path / "storage")), random_points()
     run = stored_run(0, x, labels, storage)
     with pytest.raises(UserError, match="has no embeddings of its own: name a single run"):
-        ensembles.check_single(replace(run, ensemble=2, members=("a", "b")))
+        ensembles.check(replace(run, ensemble=2, members=("a", "b")), storage)
     name = run.artifacts["embeddings"]["path"]
     storage.write(name, b"flipped")
     with pytest.raises(UserError, match=rf"^{name} is damaged: .*; to make it again: harness rm {run.id}"):

@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from ray.cluster_utils import Cluster as RayCluster
+from rich.console import Console
 
 from harness import plan
+from harness.execution.display import Display
+from harness.execution.measuring import measure_again
 from harness.execution.ray_worker import training_events
-from harness.spec import Event, Job, Progress, Stopped, UserError
+from harness.request import Request
+from harness.spec import Event, Job, Measurement, Progress, Stopped, UserError
 from harness.storage import Storage
 from harness.store import Store
 from tests.execution.ray_runs import Record, connected, experiment, jobs_of, run_of, same, serially
@@ -140,6 +144,15 @@ def test_a_disk_that_refuses_stops_the_run_and_leaves_the_store_readable(
     assert not problems
 
 
+def embeddings_of(job: Job) -> dict[str, dict[str, str]]:
+    """Stored points of 10 classes, in place of those of a trained network."""
+    rng = np.random.default_rng(job.trial.seed)
+    labels = np.arange(40) // 4
+    points = (rng.normal(size=(10, 8))[labels] + 2 * rng.normal(size=(40, 8))).astype(np.float32)
+    content = safetensors.numpy.save({"embeddings": points, "labels": labels})
+    return {"embeddings": Storage(job.storage).write_artifact("embeddings", job.trial.id, content)}
+
+
 def test_ensembles_are_measured_on_workers_at_once_as_soon_as_their_runs_are_stored(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -152,12 +165,8 @@ def test_ensembles_are_measured_on_workers_at_once_as_soon_as_their_runs_are_sto
 
     def events(job: Job) -> Iterator[Event]:
         if not job.measurement:
-            rng = np.random.default_rng(job.trial.seed)
-            labels = np.arange(40) // 4
-            points = (rng.normal(size=(10, 8))[labels] + 2 * rng.normal(size=(40, 8))).astype(np.float32)
-            content = safetensors.numpy.save({"embeddings": points, "labels": labels})
-            files = {"embeddings": Storage(job.storage).write_artifact("embeddings", job.trial.id, content)}
-            yield dataclasses.replace(template, trial=job.trial, artifacts=files if job.trial.is_final else {})
+            artifacts = embeddings_of(job) if job.trial.is_final else {}
+            yield dataclasses.replace(template, trial=job.trial, artifacts=artifacts)
             return
         assert [need.trial.seed for need in job.needs] == [0, 1]
         (begun / job.work.id).touch()
@@ -208,3 +217,23 @@ def test_no_more_trials_run_at_once_than_max_concurrent_says(cluster: RayCluster
     assert not record.failures
     assert len(record.results) == 5
     assert died.exists()
+
+
+def test_stored_runs_are_measured_again_on_workers_as_in_this_process(cluster: RayCluster, tmp_path: Path) -> None:
+    store, storage = Store(tmp_path / "results"), Storage(str(tmp_path))
+    runs = []
+    for job in jobs_of(experiment("triplet", seeds=2, settings={"fold": "test"}), tmp_path):
+        run = dataclasses.replace(a_result(job.trial), artifacts=embeddings_of(job))
+        store.put(run)
+        runs.append(run)
+    measured = {}
+    for request in (Request(executor="local"), Request(address=cluster.address, gpus_per_trial=1.0)):
+        display = Display(Console(file=(tmp_path / "log").open("a"), width=200))
+        assert not measure_again(runs, "sklearn", request, store, storage, display)
+        results = [store.get(Measurement(runs=(run.trial,), recipe="sklearn")) for run in runs]
+        measured[request.executor] = [(one.metrics, one.members) for one in results if one]
+        for one in results:
+            assert one is not None
+            store.remove(store.path(one.trial, id=one.id))
+    assert len(measured["local"]) == 2
+    assert measured["local"] == measured["ray"]
