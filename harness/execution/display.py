@@ -14,7 +14,7 @@ from rich.live import Live
 from harness.execution.pace import Running
 from harness.execution.screen import Screen, label, seed
 from harness.execution.text import BestScores, outcome, position
-from harness.spec import Event, Experiment, Progress, Result, Work, printable
+from harness.spec import PRETRAINING, Event, Experiment, Progress, Result, Work, printable
 
 REDRAWS = 4  # per second
 TENTH = 0.1  # of the images, after which a file gets a line
@@ -41,6 +41,8 @@ class Display:
         self.screen.best = BestScores(protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
         ensembles = [f" x {size}" for size in experiment.ensembles]
         names = [loss.name + more for loss in experiment.losses for more in ("", *ensembles)]
+        if {**protocol.settings, **experiment.settings}.get("pretrain_epochs"):
+            names.append(PRETRAINING)
         self.name_width = max(map(len, (*names, "untrained")))
         self.several_seeds = experiment.seeds > 1
         self.log = log

@@ -85,10 +85,11 @@ def describe(work: Sequence[Work], account: Account, threads: int, at_once: int)
         evaluated = dataset.test_images * cost_of(ensemble.trial).evaluate
         seconds.append(seconds_of_ensemble(ensemble, results, threads) or networks_joined(ensemble) * evaluated)
         disk += RESULT_BYTES
-    together = sum(seconds) / at_once + sum(once for once, _ in shared.values())
+    pretraining = [0.0, *(once for once, _ in shared.values())]  # they run at once too, but before what needs them
+    together = max((sum(seconds) + sum(pretraining)) / at_once, max(seconds) + max(pretraining))
     disk += sum(size for _, size in shared.values())
     timed = sum(not cost.runs for cost in costs.values())
-    return Estimate(max(together, *seconds), at_once, disk, sum(cost.runs for cost in costs.values()), timed)
+    return Estimate(together, at_once, disk, sum(cost.runs for cost in costs.values()), timed)
 
 
 def timed_once(job: Job, costs: Mapping[tuple, Cost], key: tuple, *, is_late: bool) -> Cost:

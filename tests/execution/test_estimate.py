@@ -3,15 +3,18 @@
 import os
 import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness import config
 from harness.execution import estimate, experience
+from harness.execution.account import Account
 from harness.execution.estimate import Estimate
 from harness.execution.experience import Cost
 from harness.request import Request
-from harness.spec import Job, Result
+from harness.spec import Experiment, Job, Result
+from harness.store import Store
 from tests.factories import a_result, a_trial
 
 EMOJI = config.dataset("emoji")
@@ -82,3 +85,23 @@ def test_when_it_is_late_the_dearest_network_stands_for_those_that_were_not_time
     assert estimate.timed_once(job, timed, key, is_late=True) == dear
     assert estimate.timed_once(job, timed, key, is_late=False) == Cost(9.0, 9.0, 9, 9)
     assert estimate.timed_once(job, {}, key, is_late=True) == Cost(9.0, 9.0, 9, 9)  # something must be timed
+
+
+def test_pretrainings_and_ensembles_count_and_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two final runs takes the seconds of its images; each needs a pre-training of its own seed."""
+    monkeypatch.setattr(estimate, "learned", lambda *given: Cost(1.0, 1.0, 9, 9, 1))
+    settings = {"epochs": 3, "warmup_epochs": 0.0, "pretrain_epochs": 2, "fold": "test"}
+    planned = Experiment(EMOJI, config.protocol("quick"), (config.loss("triplet"),), seeds=2, settings=settings)
+    account = Account(replace(planned, ensembles=(2,)), Store(tmp_path))
+    final, (ensemble,) = account.final, account.ensembles
+    train, test = EMOJI.train_images, EMOJI.test_images
+    needs, alone = account.needs(final), 3 * train + test
+    assert estimate.describe(final, account, 1, 2).seconds == alone
+    assert estimate.describe([*needs, *final], account, 1, 1).seconds == 2 * (alone + 2 * train)
+    assert estimate.describe([*needs, *final], account, 1, 2).seconds == alone + 2 * train
+    assert estimate.describe([ensemble], account, 1, 1).seconds == 2 * test  # two networks, in one subset
+    members = tuple(sorted(run.id for run in final))
+    here = {"node": platform.node(), "threads": 1}
+    stored = replace(a_result(final[0]), ensemble=2, members=members, seconds={"total": 7.0}, provenance=here)
+    account.store.put(stored)
+    assert estimate.describe([ensemble], account, 1, 1).seconds == 7.0
