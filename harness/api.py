@@ -28,6 +28,11 @@ class Results:
     experiments: tuple[ExperimentRecord, ...] = field(default=(), repr=False)  # what was requested, for captions too
     queries: Queries | None = field(default=None, repr=False, compare=False)  # the values of each query, for tests
 
+    def __repr__(self) -> str:
+        """How many there are, not all their values: a notebook prints it."""
+        parts = {"results": self.results, "failures": self.failures, "problems": self.problems}
+        return f"<harness.Results: {', '.join(f'{len(values)} {name}' for name, values in parts.items())}>"
+
     def __len__(self) -> int:
         return len(self.results)
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 def origin() -> dict[str, str | None]:
     """What only the command knows, not its workers. Imports nothing heavy."""
     words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    return {"command": printable(" ".join(map(redacted, words))), "commit": commit()}
+    return {"command": printable(shlex.join(map(redacted, words))), "commit": commit()}
 
 
 def gather(job: Job, device: "torch.device", weights_sha256: str | None, images: Mapping[str, Any]) -> dict[str, Any]:

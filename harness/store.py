@@ -105,7 +105,7 @@ class Store:
         """The values of each query; a ValueError says why there are none."""
         content = self.with_values(result).per_query
         if not content:
-            raise ValueError("its values per query are not stored")
+            raise ValueError("the values per query are not stored")
         return PerQuery.from_bytes(content)
 
     def class_names(self, result: Result) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ def test_a_run_gives_the_final_results_and_load_finds_them_again(small: Path, tm
     loaded = harness.load(tmp_path / "results")
     assert {result.id for result in loaded} == {result.id for result in results}
     assert len(loaded) == len(results) == 7
+    assert repr(loaded) == "<harness.Results: 7 results, 0 failures, 0 problems>"
 
 
 def test_what_is_stored_is_not_run_again(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

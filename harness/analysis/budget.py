@@ -238,7 +238,7 @@ def meaning_of_hours(runs: Iterable[Result]) -> list[str]:
         "count waiting as pre-training": [run for run in older if "pretrain" in run.seconds],
     }
     notes = [
-        f"Those of {counted([len(runs)], 'run')} of an older version {difference}."
+        f"The hours of {counted([len(runs)], 'older run')} {difference}."
         for difference, runs in differences.items()
         if runs
     ]

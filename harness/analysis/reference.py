@@ -133,7 +133,7 @@ def is_comparable(result: Result) -> bool:
 
 
 def title_of(method: str) -> str:
-    """A method of the paper as others call it: the paper calls its own "Ours"."""
+    """A method or a section of the paper as others call it: the paper calls its own "Ours"."""
     return method.replace("Ours", paper()["method"])
 
 

@@ -77,7 +77,7 @@ def other_numbers(result: Result, members: Sequence[Result]) -> Iterator[str]:
     elif recorded.get("threads") is None:
         yield "Its number of threads is not recorded: with another one its numbers differ."
     elif recorded.get("device") != provenance.cpu():
-        yield f"It ran on another processor ({recorded.get('device')}): its numbers may differ."
+        yield f"It ran on another processor ({recorded.get('device')})."
     elif provenance.has_gpu():
         yield "It ran on a CPU, and this machine has a GPU: add --gpus-per-trial 0."
     for package, version in recorded.get("packages", {}).items():

@@ -107,6 +107,18 @@ def option_of(results: Path) -> str:
     return "" if results.absolute() == Path(usual).absolute() else f" --results {shlex.quote(str(results))}"
 
 
+def given(context: typer.Context) -> str:
+    """The options that were typed, each with a blank behind it, to be typed again."""
+    words = []
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            value = context.params[option.name or ""]
+            for single in value if isinstance(value, list | tuple) else [value]:
+                words += [option.opts[0], shlex.quote(str(single))]
+    return "".join(f"{word} " for word in words)
+
+
 def storage_of(uri: str | None, store: Store) -> "Storage":
     """The storage that --storage names; by default artifacts/ in the results folder."""
     from harness.storage import open_storage

@@ -33,8 +33,9 @@ def lines(part: Part) -> Iterator[str]:
             for name, value in values.items():
                 if value:
                     yield from wrapped(f"{name}: {plain(value)}", hanging="  ")
-        case Block(_, text):
-            yield from (f"  {line}" for line in text.splitlines())
+        case Block(language, text):
+            for line in text.splitlines():
+                yield from bibtex(line) if language == "bibtex" else [f"  {line}"]
         case Docstring():
             yield from paragraphs(part)
         case Table(headers, rows):
@@ -42,6 +43,12 @@ def lines(part: Part) -> Iterator[str]:
                 if number:
                     yield ""
                 yield from entry(headers, row)
+
+
+def bibtex(line: str) -> list[str]:
+    """A line of an entry, broken between words: to BibTeX, a line break is a blank."""
+    indent = "  " + " " * (len(line) - len(line.lstrip()))
+    return wrapped(line.strip(), indent=indent, hanging=f"{indent}  ")
 
 
 def paragraphs(docstring: Docstring) -> Iterator[str]:

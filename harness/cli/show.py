@@ -1,6 +1,8 @@
 """`harness show`: a stored record, a failed trial, or what there is to know about a loss, a protocol or a dataset."""
 
 import json
+import re
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from harness.cli import completion
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, read_result
 from harness.cli.output import say
 from harness.cli.page import print_page
+from harness.cli.screen import on_terminal
 from harness.files import write_whole, writing
 from harness.spec import ExperimentRecord, Result, UserError, unknown
 from harness.store import LARGEST, Store, read_bytes
@@ -104,7 +107,7 @@ def find_failure(name: str, store: Store) -> Path:
         return failed
     known = [*losses.names(), *config.names("protocols"), *config.names("datasets")]
     known += [file.stem for file in (*store.files(), *store.failures())]
-    raise unknown(f"loss, protocol, dataset or result in {store.root}", name, known, see="harness ls runs")
+    raise unknown(f"loss, protocol or dataset, nor result in {store.root},", name, known, see="harness ls runs")
 
 
 def show_failure(file: Path, store: Store, *, as_json: bool) -> None:
@@ -132,7 +135,7 @@ def how_to_reproduce(result: Result, store: Store, folder: Path) -> Iterator[str
     if protocol is None:
         yield f"Its protocol {result.trial.protocol} is no longer in configs/protocols, so no command reproduces it."
         return
-    yield f"Reproduce with:\n  {commands.command(result, protocol, str(folder))}"
+    yield f"Reproduce with:\n  {in_lines(commands.command(result, protocol, str(folder)))}"
     caveats = reproduction.caveats(result, store, folder)
     if caveats:
         yield "The numbers may differ:\n" + "\n".join(f"  {caveat}" for caveat in caveats)
@@ -145,4 +148,17 @@ def belongs_to(result: Result, experiments: Iterable[ExperimentRecord]) -> Itera
         roles = sorted({role for id in ids for role in experiment.roles(id)})
         if roles:
             purpose = f"For {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
-            yield f"{purpose}:\n  {experiment.command}"
+            yield f"{purpose}:\n  {in_lines(experiment.command)}"
+
+
+def in_lines(command: str) -> str:
+    """On a terminal a long command is broken between words, so that it can be copied; elsewhere it is one line."""
+    if not on_terminal():
+        return command
+    widest = shutil.get_terminal_size().columns - len("  ") - len(" \\")
+    lines = [""]
+    for word in re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > widest:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n  ".join(lines)

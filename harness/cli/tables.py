@@ -17,7 +17,7 @@ from harness.cli.app import (
     app,
     check_folder,
     exit_on_problems,
-    option_of,
+    given,
     require,
 )
 from harness.cli.filters import LossesFilter, NameFilter, SinceFilter, SortOption, WhereFilter, selection
@@ -40,6 +40,7 @@ Which = Literal[Kind, "all"]
     rich_help_panel=LOOKING,
 )
 def tables(
+    context: typer.Context,
     table: Annotated[
         Which,
         typer.Option(
@@ -118,7 +119,7 @@ def tables(
     first = KINDS[kinds[0]]
     require(built, problems, f"no {first.needs} in {results}; make some with: {first.command}")
     if drawn:
-        show(built, f"harness tables --table {table} --format markdown{option_of(results)}")
+        show(built, f"harness tables {given(context)}--format markdown")
         exit_on_problems(problems)
         return
     if form == "csv":

@@ -46,8 +46,8 @@ class Estimate:
         trials = f"{self.at_once} trials at once" if self.at_once > 1 else "one trial at a time"
         words = f"about {duration(self.seconds)} with {trials} on this machine, {self.disk / 1e6:.1f} MB of disk"
         if not self.timed:
-            return f"{words}\nRough: by {self.learned} stored results like these; other work here makes it slower."
-        return f"{words}\nVery rough, by a few batches timed now: k-means may double it, and other work here too."
+            return f"{words}\nRough, from {self.learned} stored results like these: other work here makes it slower."
+        return f"{words}\nVery rough, from a few batches timed now: k-means or other work here may double it."
 
 
 def describe(work: Sequence[Work], account: Account, threads: int, at_once: int) -> Estimate:

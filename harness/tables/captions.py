@@ -91,7 +91,7 @@ def guess(budgets: Iterable[Budget]) -> list[str]:
     """Says so if a search is counted that no record calls a loss's own."""
     if not any(one.is_guess for one in budgets):
         return []
-    return ["Runs of an older version do not say which search was theirs: one with their settings is counted."]
+    return ["Older runs do not record their search: the one with their settings is counted."]
 
 
 def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:

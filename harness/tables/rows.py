@@ -150,7 +150,7 @@ def published_rows(kind: str, columns: Sequence[Column]) -> list[Row]:
                 for number in printed
                 if number and number.note
             )
-            source = f"{PUBLISHED} ({reference.paper()['cite']}), {section}"
+            source = f"{PUBLISHED} ({reference.paper()['cite']}), {reference.title_of(section)}"
             rows.append(Row(reference.title_of(method), cells, source, next(iter(numbers.values())).cite, notes))
     return rows
 

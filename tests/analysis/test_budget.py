@@ -59,8 +59,8 @@ def test_hours_say_what_they_count_and_which_records_are_older() -> None:
     assert budget.meaning_of_hours([new, old]) == [budget.HOURS]  # an old record without either counts the same
     assert budget.meaning_of_hours([new, watched, watched, waited]) == [
         budget.HOURS,
-        "Those of 1 run of an older version leave out evaluation after each epoch.",
-        "Those of 1 run of an older version count waiting as pre-training.",
+        "The hours of 1 older run leave out evaluation after each epoch.",
+        "The hours of 1 older run count waiting as pre-training.",
     ]
 
 

@@ -49,7 +49,7 @@ def test_what_was_made_like_this_has_no_caveat() -> None:
             "It ran on a GPU (A GPU): runs on a GPU are not the same to the bit.",
         ),
         ({"threads": None}, "Its number of threads is not recorded: with another one its numbers differ."),
-        ({"device": "a Cray"}, "It ran on another processor (a Cray): its numbers may differ."),
+        ({"device": "a Cray"}, "It ran on another processor (a Cray)."),
         ({"packages": {"torch": "1.0"}}, f"It was made with torch 1.0; here is {torch.__version__.split('+')[0]}."),
         ({"packages": {"nowhere": "1.0"}}, "It was made with nowhere 1.0; here is none."),
         ({"commit": "0123+"}, "Its code had changes that were not committed (0123+)."),

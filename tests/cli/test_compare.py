@@ -145,7 +145,7 @@ def test_older_and_damaged_results_show_their_values_and_say_why_nothing_is_test
     put(store, *seeds("triplet", 0.3, 3), *seeds("group", 0.7, 3), a_result(a_trial(loss="margin")))
     said = harness("compare", "group", "margin")
     assert said.code == 0
-    assert "Not tested: its values per query are not stored." in said.out
+    assert "Not tested: the values per query are not stored." in said.out
     file = store.path(answered("group").trial).with_suffix(".npz")
     file.write_bytes(file.read_bytes()[:-1])
     said = harness("compare", "group", "triplet")

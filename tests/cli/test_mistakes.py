@@ -95,7 +95,7 @@ MISTAKES = [
     ("ls", "KIND is missing; usage: harness ls [OPTIONS] KIND"),
     ("show", "ID|NAME is missing; usage: harness show [OPTIONS] ID|NAME"),
     ("compare group", "B is missing; usage: harness compare [OPTIONS] A B"),
-    ("show 123abc", "no loss, protocol, dataset or result in"),
+    ("show 123abc", "no loss, protocol or dataset, nor result in"),
     ("rm 123abc", "no result or failed trial in"),
     ("import nowhere", "nowhere is not a results folder"),
     ("run --dataset blobs --ensemble 2", "--ensemble 2: must be integers from 2 to --seeds, which is 1"),

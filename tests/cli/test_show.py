@@ -8,6 +8,7 @@ import pytest
 
 import losses
 from harness import config
+from harness.cli import show
 from tests.cli.records import stored
 from tests.conftest import Harness
 
@@ -69,6 +70,26 @@ def test_what_may_keep_a_run_from_the_same_numbers_is_printed_below_its_command(
     assert any(line.startswith("  It was made with torch 1.0; here is ") for line in below)
 
 
+def test_a_terminal_gets_the_command_in_lines_that_fit_and_a_pipe_in_one(
+    small: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = "Ann's crops, and more than one blank"
+    harness(*QUICK, "--set", "group.anchors=1", "--name", name)
+    one = next(file.stem for file in stored(tmp_path / "results") if file.parent.name == "group")
+    piped = harness("show", one).out.partition("Reproduce with:\n  ")[2]
+    monkeypatch.setattr(show, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    drawn = harness("show", one).out.partition("Reproduce with:\n  ")[2]
+    assert max(map(len, drawn.splitlines())) <= 80
+    assert drawn != piped
+    read, expected = (
+        [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if "harness run " in line]
+        for text in (drawn, piped)
+    )
+    assert read == expected
+    assert any(name in words for words in read)
+
+
 def test_json_is_nothing_but_the_record(small: Path, harness: Harness, tmp_path: Path) -> None:
     harness("run", "--losses", "none", "--dataset", "blobs")
     file = stored(tmp_path / "results")[0]
@@ -98,7 +119,7 @@ def test_a_loss_a_protocol_and_a_dataset_are_shown(
     said = harness("show", name)
     assert said.code == 0
     assert "`" not in said.out
-    text = [line for line in said.out.splitlines() if not line.startswith("  ") and "://" not in line]
+    text = [line for line in said.out.splitlines() if "://" not in line]
     assert max(map(len, text)) <= width
     if name in losses.names():
         for knob in config.loss(name).knobs.values():
@@ -124,5 +145,5 @@ def test_an_own_loss_is_shown(harness: Harness, tmp_path: Path) -> None:
 def test_what_is_no_name_and_no_id_gets_a_suggestion(harness: Harness) -> None:
     said = harness("show", "tripplet")
     assert said.code == 2
-    assert "no loss, protocol, dataset or result in" in said.err
+    assert "no loss, protocol or dataset, nor result in" in said.err
     assert said.err.endswith("named 'tripplet'; did you mean 'triplet'?\n")

@@ -47,7 +47,11 @@ def test_a_terminal_gets_drawn_tables_and_a_pipe_markdown(
     monkeypatch.setenv("HARNESS_RESULTS", "elsewhere")
     folder = str(tmp_path / "results")
     text = harness("tables", "--results", folder).out.replace("\n", "").replace(" ", "")
-    assert text.endswith(f"harnesstables--tablelosses--formatmarkdown--results{folder}")
+    assert text.endswith(f"harnesstables--results{folder}--formatmarkdown")
+    monkeypatch.setenv("HARNESS_RESULTS", folder)
+    words = ("--published", "rows", "--losses", "triplet", "--where", "seed=0", "--where", "triplet.margin=0.2")
+    text = " ".join(harness("tables", *words).out.split())
+    assert text.endswith(f"all details: harness tables {' '.join(words)} --format markdown")
 
 
 def test_all_tables_are_those_that_have_something_to_show(small: Path, harness: Harness) -> None:

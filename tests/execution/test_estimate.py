@@ -66,7 +66,7 @@ def test_an_estimate_says_how_rough_it_is() -> None:
     by_results, by_timing = Estimate(600, 2, 1e6, 12, 0), Estimate(600, 1, 1e6, 12, 1)
     assert str(by_results) == (
         "about 0:10:00 with 2 trials at once on this machine, 1.0 MB of disk\n"
-        "Rough: by 12 stored results like these; other work here makes it slower."
+        "Rough, from 12 stored results like these: other work here makes it slower."
     )
     assert str(by_timing).startswith(
         "about 0:10:00 with one trial at a time on this machine, 1.0 MB of disk\nVery rough, "

@@ -141,7 +141,7 @@ def test_the_caption_names_the_recipe_that_was_asked_for() -> None:
 
 def test_captions_say_which_hours_they_mean() -> None:
     watched = replace(USUAL[0], curve=({"epoch": 1, "loss": 0.5, "R@1": 0.5},))
-    older = "Those of 1 run of an older version leave out evaluation after each epoch."
+    older = "The hours of 1 older run leave out evaluation after each epoch."
     for kind in ("losses", "search"):
         assert HOURS in build(USUAL, kind)[0].caption
         assert older not in build(USUAL, kind)[0].caption

@@ -13,7 +13,7 @@ from harness.tables.build import build
 from harness.tables.layout import Table
 from tests.factories import NETWORK, USUAL, a_trial, an_experiment, baseline, cub, loss_row
 
-GUESS = "Runs of an older version do not say which search was theirs: one with their settings is counted."
+GUESS = "Older runs do not record their search: the one with their settings is counted."
 
 
 def notes(table: Table) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis import reference
 from harness.tables.build import KINDS, build
-from harness.tables.layout import Cell, Column, Options, Row, Table, letters
+from harness.tables.layout import BASELINES, Cell, Column, Options, Row, Table, letters
 from harness.tables.render.data import csv
 from harness.tables.render.formats import render
 from harness.tables.render.html import html, sort_value
@@ -29,6 +29,15 @@ def test_whatever_a_title_holds_is_text() -> None:
     assert r"\<script\>\|\`x\`\*" in markdown(table)
     assert "&lt;script&gt;" in html(table)
     assert "<script>" not in html(table)
+
+
+def test_a_page_names_the_section_of_a_row_except_that_of_the_baselines() -> None:
+    """They need no title; each says what it is."""
+    baseline = Row("Raw pixels", (Cell("3.3"),), BASELINES, "")
+    published = Row("BIER 6", (Cell("55.3"),), "Loss+Ensembles", "")
+    text = html(Table("losses", "cpu", "net", (Column("CUB", "R@1"),), (baseline, published), ""))
+    assert "Loss+Ensembles" in text
+    assert BASELINES not in text
 
 
 def compiled(folder: Path, name: str) -> str:

@@ -157,7 +157,7 @@ def test_rows_without_values_are_footnoted_and_not_tested(store: Store, damage: 
     (table,) = build(store.results()[0], queries=Queries(store))
     rows = {row.label: row for row in table.rows}
     why = {
-        "older": "its values per query are not stored",
+        "older": "the values per query are not stored",
         "cut short": f"runs/emoji/group/{file.name}: damaged: its checksum is not the record's",
         "missing": f"runs/emoji/group/{file.name}: cannot be read: No such file or directory",
     }

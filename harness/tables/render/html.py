@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from html import escape
 
-from harness.tables.layout import Cell, Row, Table
+from harness.tables.layout import BASELINES, Cell, Row, Table
 
 
 def html(table: Table) -> str:
@@ -26,7 +26,7 @@ def html_table(table: Table, links: Callable[[Row], str] = lambda row: "") -> st
     marks, _ = table.footnotes()
     rows = "\n".join(
         f'<tr><th scope="row">{escape(row.label + mark)}'
-        + (f"<small> {escape(row.section)}</small>" if row.section else "")
+        + (f"<small> {escape(row.section)}</small>" if row.section not in ("", BASELINES) else "")
         + links(row)
         + f"</th>{''.join(map(cell_element, row.cells))}</tr>"
         for row, mark in zip(table.rows, marks, strict=True)
