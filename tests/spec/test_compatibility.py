@@ -258,7 +258,7 @@ def planned_by(command: str, monkeypatch: pytest.MonkeyPatch, fingerprint: str) 
     monkeypatch.setattr(run_command, "execute", lambda request, dry_run: requests.append(request))
     monkeypatch.setattr(request_module, "check_existence", lambda *given: None)
     monkeypatch.setattr(
-        request_module, "identify", lambda dataset, root, say: replace(dataset, fingerprint=fingerprint)
+        request_module, "identify", lambda request, dataset, say: replace(dataset, fingerprint=fingerprint)
     )
     _, *words = shlex.split(command)
     typer.main.get_command(app)(words, prog_name="harness", standalone_mode=False)

@@ -236,7 +236,8 @@ def test_a_collapse_is_reported_and_recorded(small: Path, tmp_path: Path, monkey
     monkeypatch.setattr(losses, "get", lambda name, _="": Shrink if name == "softmax" else real(name))
     shrinking = dataclasses.replace(trial("softmax", epochs=30, lr=1e-2), knobs={})
     collapsed, reports = run(shrinking, tmp_path)
-    first = next(event for event in reports if event.collapsed)
-    assert first.stage == "train"
-    assert collapsed.collapsed_in == first.epoch
+    assert all(event.stage == "train" for event in reports if event.collapsed)
+    ends = {event.epoch: event.collapsed for event in reports if event.stage == "train"}  # the last of each epoch
+    healthy_epochs = [epoch for epoch, is_collapsed in ends.items() if not is_collapsed]
+    assert collapsed.collapsed_in == max(healthy_epochs) + 1  # it may recover before, for an epoch
     assert collapsed.curve[-1]["cosine"] >= COLLAPSED
