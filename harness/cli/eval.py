@@ -73,7 +73,7 @@ def evaluate_again(
 
 def measure(runs: list[Result], recipe: str, request: Request, store: Store, storage: "Storage") -> list[Failure]:
     """Measure these runs and store what is measured. Returns what failed; a UserError, before any is measured, for a
-    run that cannot be."""
+    run that cannot be, and for results that cannot be written."""
     if not runs:
         return []
     from rich.console import Console
@@ -84,6 +84,7 @@ def measure(runs: list[Result], recipe: str, request: Request, store: Store, sto
 
     for run in runs:
         ensembles.check(run, storage)
+    store.prepare()
     display = Display(Console(stderr=True))
     with only_our_output():
         return measure_again(runs, recipe, request, store, storage, display)
