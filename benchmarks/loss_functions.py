@@ -210,13 +210,13 @@ def memory() -> None:
 
 METHODS = tuple(name for name in losses.shipped() if losses.facts(name).extras)
 STEP = """
-import json, sys, time, torch
+import dataclasses, json, sys, time, torch
 from pathlib import Path
 from harness import config, plan
 from harness.data import listing, loading
 from harness.data.folds import fold
 from harness.spec import Experiment, Job
-from harness.training import feeding, loop, setup
+from harness.training import feeding, loop, setup, teaching
 torch.set_num_threads(1)
 name, count = sys.argv[1], int(sys.argv[2])
 
@@ -226,7 +226,10 @@ def peak():
 dataset = listing.identify(config.dataset("emoji"), Path())
 trial = plan.final(Experiment(dataset, config.protocol("quick"), (config.loss(name),)), {})[0]
 images = loading.embedded(dataset)
-ready, loss = setup.set_up(Job(trial, dataset, "", device="cpu"), images, fold(images, dataset, "test"))
+job = Job(trial, dataset, "", device="cpu")
+ready, loss = setup.set_up(job, images, fold(images, dataset, "test"))
+if trial.teacher:  # what its weights are changes neither time nor memory
+    ready = dataclasses.replace(ready, teacher=teaching.network(job, ready.model.state_dict()))
 stage = setup.main_stage(ready, loss)
 learner = loop.Learner.of(ready, stage)
 learner.train()

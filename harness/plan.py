@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from harness import draws
+from harness import config, draws
 from harness.config import DEFAULTS
 from harness.spec import (
     BASELINE,
@@ -15,6 +15,7 @@ from harness.spec import (
     PIXELS,
     SEARCHABLE,
     SETTINGS,
+    TUNABLE,
     Experiment,
     LossSpec,
     Measurement,
@@ -187,7 +188,23 @@ def needs(experiment: Experiment, work: Work) -> tuple[Trial, ...]:
         return work.runs
     own_head = any(loss.head_dim for loss in experiment.losses if loss.name == work.loss)
     pretraining = pretraining_of(work, own_head=own_head)
-    return (pretraining,) if pretraining else ()
+    first = (pretraining,) if pretraining else ()
+    return (*first, teacher(experiment, work)) if work.teacher else first
+
+
+def teacher(experiment: Experiment, student: Trial) -> Trial:
+    """The trial whose network a student learns from. It has the student's seed, fold and settings, but not its rates:
+    these and its knobs are the protocol's for its loss. So it follows from the student's fields alone."""
+    name = student.knobs["teacher"]
+    try:
+        loss = config.loss(name)
+    except UserError as error:
+        raise UserError(f"{student.loss}.teacher={name}: {error}") from None
+    if loss.has_teacher or loss.sources:
+        kind = "that has no teacher itself" if loss.has_teacher else "that `harness ls losses` names, not a file"
+        raise UserError(f"{student.loss}.teacher={name}: must be a loss {kind}")
+    shared = {name: getattr(student, name) for name in SETTINGS if name not in (*TUNABLE, "stop_after")}
+    return trial(replace(experiment, losses=(loss,), settings=shared, knobs={}, grid={}), loss, {})
 
 
 def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **fixed: Any) -> Trial:
@@ -210,6 +227,9 @@ def trial(experiment: Experiment, loss: LossSpec, values: Mapping[str, Any], **f
     knobs = {name: value for name, value in knobs.items() if name not in loss.added or value != loss.added[name]}
     planned = _trial(experiment, loss.name, loss.version, knobs, _settings(experiment, loss, values), fixed)
     _check_pairs(loss, planned)
+    if loss.has_teacher:
+        taught_by = teacher(experiment, planned)
+        planned = replace(planned, teacher=taught_by.id, knobs={**knobs, "teacher": taught_by.loss})
     return planned
 
 

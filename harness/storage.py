@@ -23,6 +23,7 @@ from harness.spec import StorageError, UserError, bounded, redacted
 
 SEAL = b"harness sealed file 1"  # the first line of a file that names its owner and its checksum
 DAMAGED = "damaged"  # the folder of files that were set aside
+TEACHERS = "teachers"  # the folder of weights that students learn from
 NO_BUCKET = "bucket does not exist"  # in what S3 and Google Cloud Storage say, where a missing file is no error
 LONGEST_REASON = 300  # characters of what a library says
 DAMAGED_KEPT = 5  # older ones are removed: they may be large
@@ -247,6 +248,11 @@ def name_in(folder: str, path: str) -> str:
 
 def checkpoint(id: str) -> str:
     return f"checkpoints/{id}.pt"
+
+
+def teacher(id: str) -> str:
+    """The weights of a trial that others learn from."""
+    return f"{TEACHERS}/{id}.safetensors"
 
 
 def heartbeat(id: str) -> str:

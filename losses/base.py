@@ -44,7 +44,8 @@ class Loss(nn.Module):
     above 0, `Count` an integer from 0 on, and `Annotated[float, Limit(least=0, most=1)]` states other limits.
 
     A method that is more than a loss overrides one of four hooks, `head`, `represent`, `plan` and a third argument of
-    `forward`. A loss without them gets the usual embedding layer and the usual batches.
+    `forward`. A loss without them gets the usual embedding layer and the usual batches. A knob called `teacher` names
+    the loss of a trial that is trained first: `batch.teacher` is its network.
     """
 
     title: ClassVar[str]

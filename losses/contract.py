@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from losses import Family, torch_state
-from losses.base import Loss, Z, unit
+from losses.base import Batch, Loss, Z, unit
 from losses.contract_hooks import builds_its_head, plans_the_same_again, plans_what_an_epoch_needs
-from losses.small import CLASSES, DIM, SEED, Method, compared, make, new, usual, value_of
+from losses.small import CLASSES, DIM, SEED, Method, Student, compared, loss_of, make, new, teacher_of, usual, value_of
 
 MANY = 256  # numbers, of a parameter
 MANY_CLASSES = 11_318  # of Stanford Online Products
 MANY_DIM, MANY_IMAGES = 512, 60
 
 
-def value_and_gradient(loss: "Loss | Method", x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def value_and_gradient(loss: "Loss | Method | Student", x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x = x.detach().requires_grad_()
     value = value_of(loss, x, y)
     value.backward()
@@ -99,7 +99,7 @@ def learns_from_what_its_family_needs(loss: type[Loss]) -> None:
         assert gradient.abs().sum() > 0, f"{what}: it learns nothing, so its family is pair, not {loss.family}"
 
 
-def refuses(instance: "Loss | Method", x: Tensor, y: Tensor) -> None:
+def refuses(instance: "Loss | Method | Student", x: Tensor, y: Tensor) -> None:
     message = ""
     try:
         instance(x, y)
@@ -190,7 +190,7 @@ def brings_a_class_together(loss: type[Loss]) -> None:
     y = torch.arange(CLASSES).repeat_interleave(6)
     points = nn.Parameter(torch.randn(CLASSES, DIM)[y] + 1.2 * torch.randn(len(y), DIM))
     instance = make(loss)
-    before = recall_at_1(compared(instance, points).detach(), y)
+    before = recall_at_1(compared(instance, points).detach(), y, loss.distance)
     groups = [{"params": [points]}]
     if owned := list(instance.parameters()):
         groups.append({"params": owned, "lr": 0.02 * instance.lr_factor})  # type: ignore[dict-item]
@@ -199,13 +199,13 @@ def brings_a_class_together(loss: type[Loss]) -> None:
         optimizer.zero_grad()
         instance(points, y).backward()
         optimizer.step()
-    after = recall_at_1(compared(instance, points).detach(), y)
+    after = recall_at_1(compared(instance, points).detach(), y, loss.distance)
     assert after > before + 0.15, f"Recall@1 went from {before:.2f} to {after:.2f}"
 
 
-def recall_at_1(points: Tensor, y: Tensor) -> float:
-    x = unit(points)
-    nearest = (x @ x.T).fill_diagonal_(-2).argmax(dim=1)
+def recall_at_1(points: Tensor, y: Tensor, distance: str) -> float:
+    x = points if distance == "euclidean" else unit(points)
+    nearest = torch.cdist(x, x).fill_diagonal_(torch.inf).argmin(dim=1)
     return (y[nearest] == y).double().mean().item()
 
 
@@ -218,14 +218,14 @@ def stays_small_with_many_classes(loss: type[Loss]) -> None:
     x = torch.randn(MANY_IMAGES, dim, requires_grad=True)
     y = torch.randint(MANY_CLASSES, (MANY_IMAGES // 6,)).repeat_interleave(6)
     z: Z = x
-    subject: nn.Module = instance
+    batch = Batch(x.detach(), y, teacher=teacher_of(y))
     if isinstance(instance, Method):  # of a method the loss alone: its head's maps are as large as the network's
-        subject, made = instance.loss, instance.z(x)
+        made = instance.z(x)
         parts = {"embedding": made} if isinstance(made, Tensor) else made
         leaves = {name: part.detach().requires_grad_() for name, part in parts.items()}
         z = leaves["embedding"] if isinstance(made, Tensor) else leaves
     with Allocated() as counted:
-        subject(z, y).backward()
+        loss_of(instance).value(z, y, batch).backward()
     owned = sum(parameter.numel() * parameter.element_size() for parameter in instance.parameters())
     allowed = 2**29 + 20 * owned
     assert counted.bytes <= allowed, f"a step allocates {counted.bytes / 1e6:.0f} MB; allowed: {allowed / 1e6:.0f}"

@@ -6,7 +6,21 @@ import torch
 from torch import Tensor
 
 from losses.base import Batch, Loss
-from losses.small import CLASSES, DIM, HEAD_DIM, Method, SmallView, compared, make, new, usual, value_of
+from losses.small import (
+    CLASSES,
+    DIM,
+    HEAD_DIM,
+    Method,
+    SmallView,
+    Student,
+    compared,
+    loss_of,
+    make,
+    new,
+    teacher_of,
+    usual,
+    value_of,
+)
 
 
 def builds_its_head(loss: type[Loss]) -> None:
@@ -36,10 +50,9 @@ def builds_its_head(loss: type[Loss]) -> None:
     assert torch.equal(again, rows), "what it compares depends on more than its knobs and its head"
 
 
-def planned(instance: "Loss | Method", epoch: int) -> list[tuple[list[int], int]]:
+def planned(instance: "Loss | Method | Student", epoch: int) -> list[tuple[list[int], int]]:
     """The plan of an epoch as plain numbers; empty for the usual batches."""
-    loss = instance.loss if isinstance(instance, Method) else instance
-    plan = loss.plan(epoch, SmallView.before(epoch))
+    plan = loss_of(instance).plan(epoch, SmallView.before(epoch))
     return [(indices.tolist(), tag) for indices, tag in plan or []]
 
 
@@ -79,8 +92,7 @@ def plans_what_an_epoch_needs(loss: type[Loss]) -> None:
             if loss.family == "pair":
                 assert (counts > 0).sum() > 1, f"epoch {epoch}: a batch of one class, for a pair loss"
                 assert counts.max() > 1, f"epoch {epoch}: a batch without a pair, for a pair loss"
-            owner = instance.loss if isinstance(instance, Method) else instance
             x = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(0))
             z = instance.z(x) if isinstance(instance, Method) else x
-            batch = Batch(x, labels, torch.tensor(indices), tag, epoch, view.epochs)
-            assert owner.value(z, labels, batch).isfinite(), f"epoch {epoch}: its value is not finite"
+            batch = Batch(x, labels, torch.tensor(indices), tag, epoch, view.epochs, teacher=teacher_of(labels))
+            assert loss_of(instance).value(z, labels, batch).isfinite(), f"epoch {epoch}: its value is not finite"

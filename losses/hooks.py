@@ -87,3 +87,5 @@ class Batch:
     epoch: int = 1  # of its stage
     epochs: int = 1  # of its stage
     warmup: bool = False
+    # what the trial's teacher compares of images, without a gradient: (n, d); None unless the loss has a teacher
+    teacher: Callable[[Tensor], Tensor] | None = None

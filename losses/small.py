@@ -1,29 +1,54 @@
 """A small network and small data, on which any loss can be checked: also a method that is more than a loss."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from losses.base import Loss, Z
+from losses.base import Batch, Loss, Z
 
 CLASSES, DIM = 6, 5
 HEAD_DIM = 16  # of a method that builds its own head
 SEED = 7
 
 
-def make(loss: type[Loss], dtype: torch.dtype = torch.float32, **knobs: Any) -> "Loss | Method":
-    """The loss; a method that builds its own head stands behind a small network, so that it too takes (n, DIM)."""
+def make(loss: type[Loss], dtype: torch.dtype = torch.float32, **knobs: Any) -> "Loss | Method | Student":
+    """The loss; a method that builds its own head stands behind a small network, so that it too takes (n, DIM), and one
+    that has a teacher gets one."""
     torch.manual_seed(0)
     return new(loss, **knobs).to(dtype)
 
 
-def new(loss: type[Loss], classes: int = CLASSES, dim: int = DIM, **knobs: Any) -> "Loss | Method":
+def new(loss: type[Loss], classes: int = CLASSES, dim: int = DIM, **knobs: Any) -> "Loss | Method | Student":
     if loss.head_dim:
         return Method(loss(classes, HEAD_DIM if dim == DIM else loss.head_dim, **knobs), dim)
-    return loss(classes, dim, **knobs)
+    made = loss(classes, dim, **knobs)
+    return Student(made) if has_teacher(loss) else made
+
+
+def has_teacher(loss: type[Loss]) -> bool:
+    return "teacher" in inspect.signature(loss.__init__).parameters
+
+
+def teacher_of(labels: Tensor) -> Callable[[Tensor], Tensor]:
+    """A teacher that sees nothing but the classes: each image at its class's own point."""
+    points = torch.randn(int(labels.max()) + 1, DIM, generator=torch.Generator().manual_seed(0))
+    return lambda images: points[labels]
+
+
+class Student(nn.Module):
+    """A loss that has a teacher, with one."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+        self.dim_below_batch, self.lr_factor = loss.dim_below_batch, loss.lr_factor
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss.value(x, y, Batch(x.detach(), y, teacher=teacher_of(y)))
 
 
 class Spread(nn.Module):
@@ -72,7 +97,7 @@ class Method(nn.Module):
         self.dim_below_batch, self.lr_factor = loss.dim_below_batch, loss.lr_factor
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(self.z(x), y)
+        return self.loss.value(self.z(x), y, Batch(x.detach(), y, teacher=teacher_of(y)))
 
     def z(self, x: Tensor) -> Z:
         """What the head gives, for training."""
@@ -80,12 +105,16 @@ class Method(nn.Module):
         return self.head(x)
 
 
-def compared(instance: "Loss | Method", x: Tensor) -> Tensor:
+def loss_of(instance: "Loss | Method | Student") -> Loss:
+    return instance if isinstance(instance, Loss) else instance.loss
+
+
+def compared(instance: "Loss | Method | Student", x: Tensor) -> Tensor:
     """What is compared at test time."""
-    return instance.loss.represent(instance.z(x)) if isinstance(instance, Method) else instance.represent(x)
+    return loss_of(instance).represent(instance.z(x) if isinstance(instance, Method) else x)
 
 
-def value_of(loss: "Loss | Method", x: Tensor, y: Tensor, seed: int = SEED) -> Tensor:
+def value_of(loss: "Loss | Method | Student", x: Tensor, y: Tensor, seed: int = SEED) -> Tensor:
     torch.manual_seed(seed)
     return loss(x, y)
 

@@ -14,6 +14,7 @@ from harness.spec import ROLES, TUNABLE, ExperimentRecord, Result, Trial, Tuned
 HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
 
 SHARED_HOURS = "A pre-training that losses share counts for each of them."
+TEACHERS_HOURS = "A teacher's hours and images count for its students too."
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,15 @@ class Budget:
 
     @property
     def hours(self) -> dict[str, float]:
-        """Of CPU cores, and of GPUs. A pre-training that its runs share counts once."""
+        """Of CPU cores, and of GPUs. A pre-training or a teacher that its runs share counts once."""
         hours: dict[str, float] = {}
         shared: set[str] = set()
         for run in self.runs:
             seconds = run.seconds["total"]
-            if run.pretraining and run.pretraining["id"] not in shared:
-                shared.add(run.pretraining["id"])
-                seconds += run.pretraining["seconds"]
+            for need in (run.pretraining, run.teacher):
+                if need and need["id"] not in shared:
+                    shared.add(need["id"])
+                    seconds += need["seconds"]
             on_gpu = run.provenance.get("device_type") == "cuda"
             unit, count = ("GPU-hours", 1) if on_gpu else ("CPU-hours", run.provenance.get("threads") or 1)
             hours[unit] = hours.get(unit, 0.0) + seconds * count / 3600
@@ -106,9 +108,15 @@ class Budget:
 
     @property
     def images(self) -> int | None:
-        """Training images seen, repetitions included; None if a run did not record it."""
+        """Training images seen, repetitions and those of teachers included; None if a run did not record it."""
         rows = [row for run in self.runs for row in run.curve]
-        return int(sum(row["images"] for row in rows)) if all("images" in row for row in rows) else None
+        taught = sum(teacher["images"] for teacher in self.teachers)
+        return int(sum(row["images"] for row in rows) + taught) if all("images" in row for row in rows) else None
+
+    @property
+    def teachers(self) -> list[Mapping[str, Any]]:
+        """The trials that its runs learned from, each once: see Result.teacher."""
+        return list({run.teacher["id"]: run.teacher for run in self.runs if run.teacher}.values())
 
 
 class Budgets:
@@ -243,6 +251,7 @@ def meaning_of_hours(runs: Iterable[Result]) -> list[str]:
         if runs
     ]
     shared = [SHARED_HOURS] if any(run.pretraining for run in runs) else []
+    shared += [TEACHERS_HOURS] if any(run.teacher for run in runs) else []
     return [HOURS, *shared, *notes]
 
 

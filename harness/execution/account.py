@@ -42,6 +42,7 @@ class Account:
         self.grid = plan.grid(experiment)
         self.search = [] if self.grid else plan.search(experiment)
         self.baselines = [] if self.grid else plan.baselines(experiment)
+        self.named = {trial.id for trial in (*self.grid, *self.search, *self.baselines)}  # what the request asks for
         self.final: list[Trial] = []  # those that can be named
         self.chosen: dict[str, dict[str, Any]] = {}  # loss -> the values that its search chose
         self.winners: dict[str, Scored] = {}  # loss -> the configuration that has them
@@ -60,6 +61,7 @@ class Account:
         self.winners |= best(stored, protocol.select, protocol.folds, select_epochs=protocol.select_epochs)
         self.chosen = {loss: winner.values for loss, winner in self.winners.items()}
         self.final = plan.final(self.experiment, self.chosen)
+        self.named |= {trial.id for trial in self.final}
 
     def record(self, command: str) -> ExperimentRecord:
         """What is known now of the request and its trials."""
@@ -187,8 +189,19 @@ class Account:
             self.files.add(file)
         return self.storage is None or file in self.files
 
+    def is_final(self, trial: Trial) -> bool:
+        """Whether it is a loss on test classes, or stands for one, and no teacher alone."""
+        return trial.is_final and (self.purpose(trial) != "teacher" or trial.loss in self.searching)
+
+    @property
+    def teachers(self) -> set[str]:
+        """The ids of the trials that others learn from."""
+        if not any(loss.has_teacher for loss in self.experiment.losses):
+            return set()
+        return {trial.teacher for trial in (*self.known, *self.unnamed()) if trial.teacher}
+
     def draws_curves(self, trial: Trial) -> bool:
-        return self.experiment.curves and trial.is_final
+        return self.experiment.curves and self.is_final(trial)
 
     def selects_epochs(self, trial: Trial) -> bool:
         """Whether the number of epochs is chosen by it: it is then evaluated after every epoch."""
@@ -202,7 +215,7 @@ class Account:
 
     def is_watched(self, trial: Trial) -> bool:
         """Whether the scheduler may stop it: it is then evaluated after every epoch."""
-        measured = not trial.is_baseline and not trial.is_pretraining
+        measured = not trial.is_baseline and self.purpose(trial) not in ("pretraining", "teacher")
         return self.experiment.scheduler != "none" and not trial.on_test and measured
 
     def replaces(self, trial: Work) -> bool:
@@ -216,6 +229,8 @@ class Account:
         """What a trial is run for. A cell of a grid is not a search trial."""
         if trial.is_pretraining:
             return "pretraining"
+        if trial.id not in self.named:
+            return "teacher"
         if self.grid:
             return "grid"
         return "search" if self.experiment.trials and not trial.on_test else "run"

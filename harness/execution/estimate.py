@@ -144,7 +144,9 @@ def shared_by(trial: Trial, account: Account, cost: "Cost", missing: Collection[
     if trial.is_final and keep != "none":
         shared[f"weights {trial.id if keep == 'all' else trial.loss}"] = (0.0, size)
     for need in plan.needs(account.experiment, trial):
-        if need.id in missing:
+        if not need.is_pretraining:
+            shared[f"teacher {need.id}"] = (0.0, size)  # it is a trial of its own, and as large
+        elif need.id in missing:
             training, _ = images_of(trial, account.experiment.dataset)
             shared[need.name] = (need.pretrain_epochs * training * cost.train, size + RESULT_BYTES)
     return shared
@@ -180,8 +182,9 @@ def timed(job: Job) -> Cost:
     training = 0.0
     if loss is not None:
         stage = replace(main_stage(setup, loss), epochs=1, plans=False)
+        teacher = torch.no_grad()(setup.model.embed) if job.trial.teacher else None  # a network as large
         with tempfile.TemporaryDirectory() as folder:
-            *_, last = islice(fit(setup, stage, Storage(folder), Checkpoint()), 2)
+            *_, last = islice(fit(replace(setup, teacher=teacher), stage, Storage(folder), Checkpoint()), 2)
         training = 1 / last.images_per_second
     setup.model.eval()
     for _ in range(2):  # the first one warms up

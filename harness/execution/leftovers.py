@@ -1,14 +1,15 @@
 """What drivers and workers leave that were killed, or stopped at the wrong moment: the next run removes it."""
 
+import contextlib
 from collections.abc import Iterable
 
 from harness.execution import announcement, heartbeat
 from harness.spec import Result
-from harness.storage import DAMAGED, Storage, checkpoint
-from harness.store import Store
+from harness.storage import DAMAGED, TEACHERS, Storage, checkpoint, teacher
+from harness.store import Store, read_json
 
 KEPT = 30 * 24 * 3600  # seconds: a plan that nobody continues is forgotten
-FOLDERS = ("checkpoints", "embeddings", "weights", "pretrained", announcement.FOLDER, heartbeat.FOLDER)
+FOLDERS = ("checkpoints", "embeddings", "weights", "pretrained", TEACHERS, announcement.FOLDER, heartbeat.FOLDER)
 
 
 def sweep(storage: Storage, store: Store) -> None:
@@ -38,7 +39,19 @@ def sweep(storage: Storage, store: Store) -> None:
     useless = {checkpoint(file.stem) for file in store.files()} - {checkpoint(id) for id in resumable}
     for name in useless.intersection(storage.names("checkpoints")):
         storage.remove(name)
+    if not resumable:
+        for name in teachers_done(storage, store):
+            storage.remove(name)
     store.remove_parts()
+
+
+def teachers_done(storage: Storage, store: Store) -> list[str]:
+    """Weights of teachers whose students have ended, well: those of a failed one are wanted when it runs again."""
+    wanted = set()
+    for file in store.failures():
+        with contextlib.suppress(ValueError, AttributeError, LookupError, TypeError):
+            wanted.add(teacher(str(read_json(file)["trial"].get("teacher"))))
+    return [name for name in storage.names(TEACHERS) if name.removesuffix(".lock") not in wanted]
 
 
 def unused(storage: Storage, store: Store, results: Iterable[Result]) -> dict[str, int]:
@@ -48,6 +61,7 @@ def unused(storage: Storage, store: Store, results: Iterable[Result]) -> dict[st
     ended = store.ended()
     left = {id for plan in announcement.read(storage) for id in map(announcement.id_of, plan.unfinished(ended))}
     used |= {checkpoint(id) for id in (*left, *(file.stem for file in store.failures()))}
-    folders = ("embeddings", "weights", "checkpoints", DAMAGED)
+    used |= set(storage.names(TEACHERS)) - set(teachers_done(storage, store))
+    folders = ("embeddings", "weights", "checkpoints", DAMAGED, *(() if left else (TEACHERS,)))
     sizes = {name: size for folder in folders for name, size in storage.sizes(folder).items()}
     return {name: size for name, size in sizes.items() if name not in used}

@@ -159,6 +159,8 @@ class Run:
         for need in needs:
             if need.trial.is_pretraining:
                 origin["pretraining"] = {"id": need.id, "seconds": need.seconds["total"]}
+            else:
+                origin["teacher"] = cost_of_teacher(need, needs)
         return Job(
             trial,
             experiment.dataset,
@@ -166,7 +168,8 @@ class Run:
             plan=self.announced.id if self.announced else "",
             threads=self.threads,
             sources=account.sources.get(trial.loss, {}),
-            keep_weights=trial.is_final and experiment.keep_weights != "none",
+            keep_weights=account.is_final(trial) and experiment.keep_weights != "none",
+            teaches=trial.id in account.teachers,
             origin=origin,
             data_root=experiment.data_root,
             skip_bad_images=experiment.skip_bad_images,
@@ -188,6 +191,15 @@ class Run:
             for run in with_weights[1:]:
                 if run.id in self.recorder.ran:  # weights that an earlier command kept stay
                     self.storage.remove(weights_of(run))
+
+
+def cost_of_teacher(teacher: Result, needs: Sequence[Result]) -> dict[str, Any]:
+    """What a student's record says of its teacher. A pre-training that both start from is the student's own."""
+    seconds = teacher.seconds["total"]
+    if teacher.pretraining and teacher.pretraining["id"] not in {need.id for need in needs}:
+        seconds += teacher.pretraining["seconds"]
+    images = sum(row.get("images", 0) for row in teacher.curve)
+    return {"id": teacher.id, "title": teacher.title, "seconds": seconds, "images": images}
 
 
 def weights_of(run: Result) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from harness.analysis.results import score, score_at_best_epoch
 from harness.spec import Failure, Metrics, Progress, Purpose, Result, Stopped, percent
 
+WAITED_FOR = {"images": "images", "pretrain": "pre-training", "teacher": "its teacher"}  # by stage
 CENTURY = 100 * 365 * 24 * 3600  # seconds
 
 
@@ -17,8 +18,8 @@ def duration(seconds: float) -> str:
 
 def phase(progress: Progress) -> str:
     """The stage of a running trial, and how far it is in it, in a few words."""
-    if not progress.step and progress.stage in ("images", "pretrain"):
-        return "waiting for images" if progress.stage == "images" else "waiting for pre-training"
+    if not progress.step and progress.stage in WAITED_FOR:
+        return f"waiting for {WAITED_FOR[progress.stage]}"
     if progress.stage == "images":
         return f"preparing images {progress.step}/{progress.steps}"
     if progress.stage == "evaluate":

@@ -246,8 +246,9 @@ def within_percent(axes: Axes) -> None:
 
 
 def trained(run: Result) -> float:
-    """Seconds of training after pre-training, the warm-up included; without evaluation and waiting."""
-    return run.seconds.get("warmup", 0.0) + run.seconds.get("train", 0.0)
+    """Seconds of training after pre-training, the warm-up and all of a teacher's included; without evaluation and
+    waiting."""
+    return run.seconds.get("warmup", 0.0) + run.seconds.get("train", 0.0) + run.teacher.get("seconds", 0.0)
 
 
 def pretraining(runs: Sequence[Result]) -> dict[int, float]:

@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 class Progress:
     """Where a running trial is. `step == steps` closes an epoch, and its checkpoint is written."""
 
-    stage: str  # "images" | "pretrain" | "warmup" | "train" | "evaluate" | "rank" | "cluster"
+    stage: str  # "images" | "pretrain" | "teacher" | "warmup" | "train" | "evaluate" | "rank" | "cluster"
     epoch: int
     epochs: int
     step: int
@@ -76,6 +76,7 @@ class Job:
     skip_bad_images: bool = False
     weights_file: str = ""  # the file that weights=file:HASH names
     plan: str = ""  # the id of its driver's plan, which its heartbeat names
+    teaches: bool = False  # its network is the teacher of other trials
     needs: tuple[Result, ...] = ()  # the stored results of what the trial needs
     measurement: Measurement | None = None  # in place of training
     class_names: tuple[str, ...] = ()  # of the test classes of a measurement

@@ -113,6 +113,11 @@ class LossSpec:
     dim_below_batch: bool = False  # it refuses a batch with no more images than dimensions
     head_dim: int = 0  # of a method that builds its own head: its published dimension
 
+    @property
+    def has_teacher(self) -> bool:
+        """Whether one of its knobs names the loss of a trial that it learns from."""
+        return "teacher" in self.knobs and self.knobs["teacher"].kind is str
+
 
 @dataclass(frozen=True)
 class Experiment:

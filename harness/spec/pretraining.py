@@ -27,6 +27,7 @@ NOT_OF_PRETRAINING: Mapping[str, Any] = {
     "checkpoint": "last",
     "warmup_epochs": 0.0,
     "stop_after": 0,
+    "teacher": "",
 }
 
 

@@ -16,7 +16,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 COLLAPSED = 0.999  # an embedding in which images of different classes have this mean cosine tells nothing apart
 
 Metrics = Mapping[str, float]
-Purpose = Literal["search", "grid", "run", "pretraining"]
+Purpose = Literal["search", "grid", "run", "pretraining", "teacher"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,9 @@ class Result:
     conventions: Mapping[str, str]  # how metrics that have several definitions were computed
     curve: tuple[Mapping[str, float], ...]  # one row per epoch; epoch 0 is the warm-up
     # train, warmup, pretrain (done here, not by another trial), validate (after epochs), evaluate (at the end), images
-    # (preparing them), wait (for another trial). "total" is the work: all but images and wait. Records without "wait"
-    # are older: no validate, waiting counts as pretrain, and a baseline's total is the wall clock.
+    # (preparing them), wait (for another trial), teacher (waiting for its weights, or making them again). "total" is
+    # the work: all but images, wait and teacher. Records without "wait" are older: no validate, waiting counts as
+    # pretrain, and a baseline's total is the wall clock.
     seconds: Mapping[str, float]
     parameters: int
     artifacts: Mapping[str, Mapping[str, str]]  # files in the storage: path and sha256
@@ -84,6 +85,13 @@ class Result:
         the trial did it itself, as older ones did: its seconds say so."""
         shared: Mapping[str, Any] = self.provenance.get("pretraining", {})
         return shared
+
+    @property
+    def teacher(self) -> Mapping[str, Any]:
+        """The trial whose network it learned from: its id, the title of its loss, and its seconds and training images,
+        also those of its pre-training. Empty if it has none."""
+        teacher: Mapping[str, Any] = self.provenance.get("teacher", {})
+        return teacher
 
     @property
     def label(self) -> str:

@@ -131,6 +131,7 @@ TRIAL = Table(  # its settings are Fields, and know their types
         "loss_version": VERSION,
         "knobs": Table(others=PLAIN),
     },
+    optional={"teacher": ID},
     others=PLAIN,
 )
 
@@ -158,6 +159,7 @@ PROVENANCE = Table(
         "purpose": or_null(TEXT),
         "scheduler": or_null(TEXT),
         "pretraining": Table(needed={"id": ID, "seconds": AMOUNT}),
+        "teacher": Table(needed={"id": ID, "title": TEXT, "seconds": AMOUNT, "images": AMOUNT}),
     },
     others=PLAIN,
 )

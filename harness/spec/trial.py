@@ -104,6 +104,7 @@ class Trial:
         neutral=0,
         least=0,
     )
+    teacher: str = field(default="", metadata={"neutral": ""})  # id of the trial whose network it learns from, if any
 
     @cached_property
     def id(self) -> str:
@@ -111,7 +112,8 @@ class Trial:
         return self.id_without()
 
     def id_without(self, *fields: str) -> str:
-        """The same for trials that differ in these fields only."""
+        """The same for trials that differ in these fields only. A teacher has the seed and the fold of its student."""
+        fields = (*fields, "teacher") if {"seed", "fold"} & set(fields) else fields
         data = {name: value for name, value in self.to_json().items() if name not in fields}
         return short_hash(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
 

@@ -151,6 +151,15 @@ def nmi_notes(runs: Sequence[Result], recipe: str) -> Iterator[str]:
         yield f"{whose} is by {f'{name} ({text})' if name else f'another recipe ({text})'}."
 
 
+def teacher_notes(spent: Budget) -> Iterator[str]:
+    """What the training of a row's teachers has cost, which its budget counts."""
+    if spent.teachers:
+        hours = sum(teacher["seconds"] for teacher in spent.teachers) / 3600
+        titles = " and ".join(sorted({teacher["title"] for teacher in spent.teachers}))
+        runs = budget.counted([len(spent.teachers)], "run")
+        yield f"Its teacher was trained with {titles}: {runs} of {budget.span([hours])} hours in all."
+
+
 def condition_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
     """What moves numbers and is not in a trial's id, where the runs of a row differ in it, or differ from the other
     rows. `results`: all on their dataset."""

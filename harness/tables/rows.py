@@ -55,6 +55,7 @@ def rows(
             notes.setdefault(place, {})[title] = (
                 *filter(None, [distinction.note]),
                 *captions.footnotes(same, usual, options.recipe, metrics, options.published),
+                *(captions.teacher_notes(budgets[same[0].id]) if same[0].id in budgets else ()),
                 *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
                 *captions.training_notes(same, dataset.results),

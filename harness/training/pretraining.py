@@ -80,14 +80,14 @@ def file_of(trial: Trial, *, own_head: bool = False) -> tuple[str, str]:
     return f"pretrained/{key}.safetensors", f"pre-training {key}"
 
 
-def entered(storage: Storage, name: str) -> Generator[Progress, None, ExitStack]:
+def entered(storage: Storage, name: str, stage: str = "pretrain") -> Generator[Progress, None, ExitStack]:
     """The lock of a shared file, held. Reports while another trial holds it."""
     held = ExitStack()
     while True:
         try:
             held.enter_context(storage.lock(name, timeout=1))
         except Timeout:
-            yield Progress.idle("pretrain")
+            yield Progress.idle(stage)
         else:
             return held
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 import losses
 from harness.backbones.network import Embedder, Network, create
@@ -26,6 +27,7 @@ class TrialSetup:
     model: Network
     images: Images
     fold: Fold
+    teacher: Callable[[Tensor], Tensor] | None = None  # what a second network compares of images
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import safetensors.torch
 import torch
@@ -34,12 +34,13 @@ from harness.spec import (
 )
 from harness.spec.recipes import LLOYD
 from harness.storage import DamagedError, Storage
-from harness.training import allocator
+from harness.storage import checkpoint as checkpoint_file
+from harness.training import allocator, teaching
 from harness.training.checkpoint import Checkpoint, Curve, Seconds, added
 from harness.training.loop import fit
 from harness.training.measuring import embed_images, measure_stored, score, validation
 from harness.training.optimizers import parameter_groups
-from harness.training.pretraining import pretrain, share
+from harness.training.pretraining import entered, pretrain, share
 from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
 from losses import torch_state
 from losses.base import Loss
@@ -48,7 +49,7 @@ UNTRAINED = "Untrained network"
 PRETRAINED = "Pre-training"
 BASELINES = {PIXELS: "Raw pixels"}  # titles of trials without a loss, by backbone
 LONGEST_TRACEBACK = 100_000  # characters
-NOT_WORK = ("images", "wait")  # seconds that are not in the total: they depend on which trial comes first
+NOT_WORK = ("images", "wait", "teacher")  # seconds that are not in the total: they depend on which trial comes first
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     images, preparing = yield from prepare(job)
     trained = yield from train(job, images, storage, preparing)
     setup, loss = trained.setup, trained.loss
+    if job.teaches:
+        teaching.put(storage, trial, setup.model)
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
     depth = STORED_DEPTH if trial.on_test else 1
@@ -202,9 +205,15 @@ def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generat
     have been loaded. The result is then the same to the bit as without it.
     """
     part = fold(images, job.dataset, job.trial.fold)
+    teacher = None
+    if job.trial.teacher:
+        begun = time.perf_counter()
+        teacher = yield from taught_by(job, images, storage)
+        spent = added(spent, {"teacher": time.perf_counter() - begun})
     while True:
         torch.manual_seed(seed(job.trial, "weights"))
         setup, loss = set_up(job, images, part)
+        setup = replace(setup, teacher=teacher)
         if loss is None:
             return Trained(setup, None, [], spent)
         try:
@@ -213,6 +222,29 @@ def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generat
             yield Progress.idle("train", note=storage.set_aside(damage))
         else:
             return Trained(setup, loss, curve, seconds)
+
+
+def taught_by(job: Job, images: Images, storage: Storage) -> Generator[Progress, None, teaching.Teacher]:
+    """The network of the trial's teacher. Weights that are gone or damaged are made again."""
+    need = teaching.job_of(job)
+    name, _ = teaching.file_of(need.trial)
+    with (yield from entered(storage, name, "teacher")):
+        try:
+            state = teaching.stored(storage, need.trial)
+        except DamagedError as damage:
+            yield Progress.idle("teacher", note=storage.set_aside(damage))
+            state = None
+        if state is None:
+            again = train(need, images, storage, {})
+            while True:
+                try:
+                    yield replace(next(again), stage="teacher", metrics={})  # its epochs are not its student's
+                except StopIteration as end:
+                    teaching.put(storage, need.trial, end.value.setup.model)
+                    storage.remove(checkpoint_file(need.trial.id))
+                    state = end.value.setup.model.state_dict()
+                    break
+    return teaching.network(need, state)
 
 
 def train_stages(
