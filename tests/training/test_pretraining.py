@@ -90,7 +90,7 @@ def another_value(field: str, value: Any) -> Any:
 
 def test_the_fields_that_do_not_count_are_those_of_the_main_stage(small: Path) -> None:
     """A search over these shares one pre-training; the list is written out here so that a change is noticed."""
-    loss = {"protocol", "loss", "loss_version", "knobs"}
+    loss = {"protocol", "loss", "loss_version", "knobs", "teacher"}
     batches = {"augment", "crop_scale", "classes_per_batch", "samples_per_class"}
     optimization = {"epochs", "warmup_epochs", "stop_after", "lr", "weight_decay", "schedule", "drops", "checkpoint"}
     assert loss | batches | optimization == set(NOT_OF_PRETRAINING)
