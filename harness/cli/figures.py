@@ -88,6 +88,9 @@ def figures(
     chosen = selection(losses, where, since, name, dataset, protocol, backbone)
     parts = groups(chosen.shown(stored, experiments), experiments, option_of(results), sort)
     require(parts, problems, f"no results in {results}; make some with: harness run")
+    known = sorted({line for part in parts for line in part.losses})
+    if loss is not None and loss not in known:
+        raise unknown("loss", loss, known)
     missing: dict[str, list[UserError]] = {}
     with CacheBar() as cache_bar:
         sources = Sources(storage_of(storage, store), Queries(store), data_root, queries, loss, cache_bar.update)

@@ -31,7 +31,7 @@ def test_the_command_draws_what_it_can_and_says_what_is_missing(small: Path, har
     assert said.out.splitlines() == [str(out / "retrieval-triplet-worst-blobs-tiny-test_efficientnet.pdf")]
     for arguments, complaint in (
         (["retrieval", "--queries", "48"], "--queries 48: must be 0 to 47"),
-        (["tsne", "--loss", "grup"], "no loss with embeddings"),
+        (["tsne", "--loss", "grup"], "no loss named 'grup'; known: triplet"),
         (
             ["curves"],
             "no final runs with curves of two epochs or more for blobs, tiny, test_efficientnet; create them with",
