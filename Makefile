@@ -16,10 +16,10 @@ demo: .venv/installed  ## train the four core losses on the embedded dataset and
 	$(BIN)/harness run
 
 test: .venv/installed  ## every test but the long faults, which `make chaos` runs
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 check: lint  ## format, lint, types and the fast tests
-	$(BIN)/pytest -m "not slow and not chaos_long"
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup -m "not slow and not chaos_long"
 
 chaos: .venv/installed  ## every fault of the reliability suite, also the long ones; prints what happened
 	$(BIN)/pytest tests/chaos -m fault --faults

@@ -76,6 +76,15 @@ lr = [1e-4, 1e-2]
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under `make test` two processes share the tests. One of them runs the slow ones, because several Rays at a time are
+    in each other's way; the other one, and the first when it is done, run the rest file by file."""
+    for item in items:
+        group = "slow" if item.get_closest_marker("slow") else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def heed_ctrl_c() -> None:
     """For a child before it starts: what a shell runs in the background, as it may these tests, ignores SIGINT, and
     under nohup SIGHUP."""
