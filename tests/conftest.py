@@ -78,8 +78,8 @@ lr = [1e-4, 1e-2]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `make test` two processes share the tests. One of them runs the slow ones, because several Rays at a time are
-    in each other's way; the other one, and the first when it is done, run the rest file by file."""
+    """Under `make test` two processes share the tests. One runs all slow ones, because several Rays at a time are in
+    each other's way; the rest goes file by file to whichever process is free."""
     for item in items:
         group = "slow" if item.get_closest_marker("slow") else item.path.stem
         item.add_marker(pytest.mark.xdist_group(group))
