@@ -59,7 +59,7 @@ class View(Protocol):
 
     @property
     def epochs(self) -> int:
-        """How many epochs the stage has."""
+        """How many epochs the schedule of the stage has. A trial with `stop_after` ends before."""
 
     @property
     def warmup(self) -> bool:
@@ -85,7 +85,7 @@ class Batch:
     indices: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # of the training images
     tag: int = 0  # of the plan; 0 without one
     epoch: int = 1  # of its stage
-    epochs: int = 1  # of its stage
+    epochs: int = 1  # of the schedule of its stage
     warmup: bool = False
     # what the trial's teacher compares of images, without a gradient: (n, d); None unless the loss has a teacher
     teacher: Callable[[Tensor], Tensor] | None = None

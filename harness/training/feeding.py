@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 def load(setup: TrialSetup, stage: Stage, epoch: int, planned: Sequence[Planned] | None = None) -> Iterator[Batch]:
     """The batches of one epoch, augmented, on the device: the planned ones, or else the stage's own."""
     for images, labels, indices, tag in feed(setup.device, augmented(setup, stage, epoch, planned)):
-        yield Batch(images, labels, indices, tag, epoch, stage.last_epoch, stage.frozen, setup.teacher)
+        yield Batch(images, labels, indices, tag, epoch, stage.schedule_epochs, stage.frozen, setup.teacher)
 
 
 def augmented(

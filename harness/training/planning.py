@@ -40,7 +40,7 @@ class View:
 
     @property
     def epochs(self) -> int:
-        return self.stage.last_epoch
+        return self.stage.schedule_epochs
 
     @property
     def warmup(self) -> bool:

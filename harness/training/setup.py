@@ -58,8 +58,13 @@ class Stage:
         return max(1, round(self.epochs * len(self.batches))) if self.epochs else 0
 
     @property
+    def schedule_epochs(self) -> int:
+        """Of the schedule, also if the stage ends before."""
+        return math.ceil(self.steps / len(self.batches))
+
+    @property
     def last_epoch(self) -> int:
-        return self.stop_after or math.ceil(self.steps / len(self.batches))
+        return self.stop_after or self.schedule_epochs
 
     @property
     def last_step(self) -> int:

@@ -243,6 +243,15 @@ def test_a_plan_sees_the_training_images_as_they_are_evaluated(small: Path) -> N
     assert not torch.equal(torch.rand(3, generator=again), torch.rand(3, generator=other))
 
 
+def test_a_trial_that_stops_early_plans_as_the_whole_one(small: Path) -> None:
+    """The phases of a method follow the schedule, which is that of all epochs."""
+    from harness.training import feeding
+
+    ready, stage = at_work(epochs=4, stop_after=2)
+    assert (stage.last_epoch, planning.View(ready, stage, 2).epochs) == (2, 4)
+    assert {batch.epochs for batch in feeding.load(ready, stage, 2)} == {4}
+
+
 def test_planned_batches_are_what_the_loss_trains_on(small: Path) -> None:
     from harness.training import feeding
 
