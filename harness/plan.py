@@ -186,10 +186,18 @@ def needs(experiment: Experiment, work: Work) -> tuple[Trial, ...]:
     fields."""
     if isinstance(work, Measurement):
         return work.runs
-    own_head = any(loss.head_dim for loss in experiment.losses if loss.name == work.loss)
-    pretraining = pretraining_of(work, own_head=own_head)
+    pretraining = pretraining_of(work, own_head=_has_own_head(experiment, work))
     first = (pretraining,) if pretraining else ()
     return (*first, teacher(experiment, work)) if work.teacher else first
+
+
+def _has_own_head(experiment: Experiment, trial: Trial) -> bool:
+    """Whether the loss of a trial builds its head. A teacher's loss need not be among the losses of the experiment."""
+    if trial.is_baseline or trial.is_pretraining:
+        return False
+    named = [loss for loss in experiment.losses if loss.name == trial.loss]
+    loss = named[0] if named else config.loss(trial.loss)
+    return loss.head_dim > 0
 
 
 def teacher(experiment: Experiment, student: Trial) -> Trial:

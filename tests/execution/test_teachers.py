@@ -11,7 +11,7 @@ import torch
 from harness import commands, config, plan
 from harness.analysis.budget import Budget
 from harness.execution.account import Account
-from harness.spec import Experiment, Job, Progress, Result, Trial, UserError, finish
+from harness.spec import Experiment, Job, Progress, Result, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage, checkpoint
 from harness.storage import teacher as teacher_file
 from harness.store import Store
@@ -81,6 +81,16 @@ def test_another_loss_may_teach(small: Path) -> None:
     asked = experiment("rkd", knobs={"rkd": {"teacher": "proxy-anchor"}})
     (planned,) = plan.final(asked, {})
     assert plan.needs(asked, planned)[0].loss == "proxy_anchor" == planned.knobs["teacher"]
+
+
+def test_a_teacher_that_builds_its_head_needs_the_pre_training_that_its_training_looks_for(small: Path) -> None:
+    """That of losses without an embedding layer, whatever the student's is."""
+    asked = experiment("rkd", knobs={"rkd": {"teacher": "bier"}}, settings={"dim": 16, "pretrain_epochs": 1})
+    (planned,) = plan.final(asked, {})
+    own, taught_by = plan.needs(asked, planned)
+    (pretraining,) = plan.needs(asked, taught_by)
+    assert (own.dim, taught_by.dim, pretraining.dim) == (16, 16, None)
+    assert pretraining_key(pretraining) == pretraining_key(taught_by, own_head=True)
 
 
 @pytest.mark.parametrize(
