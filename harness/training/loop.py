@@ -101,6 +101,8 @@ def fit(
             values[number - 1], embeddings = step(learner, batch)
             seen += len(batch.labels)
             if number % REPORT_STEPS == 0 or number == steps:
+                if learner.loss.distance == "euclidean":  # distances do not depend on the origin, cosines do
+                    embeddings = embeddings - embeddings.mean(dim=0)
                 cosine = mean_cosine(embeddings, batch.labels)
                 elapsed = time.perf_counter() - begun
                 report = progress(stage, epoch, values[:number], cosine, seen, elapsed, seconds[stage.name])

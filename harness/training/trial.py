@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harness import provenance
+from harness.backbones.network import DISTANCES
 from harness.data import loading
 from harness.data.folds import Images, fold
 from harness.evaluation.metrics import STORED_DEPTH, mean_cosine, values_of
@@ -158,6 +159,8 @@ def conventions(setup: TrialSetup, loss: Loss | None, embeddings: Tensor, metric
         stated["embedding"] = f"built by {setup.trial.loss}, of dimension {embeddings.shape[1]}"
     if "NMI" in metrics:
         stated["NMI"] = str(LLOYD)
+    if setup.model.distance == DISTANCES["euclidean"]:  # distances do not depend on the origin, cosines do
+        embeddings = embeddings - embeddings.mean(dim=0)
     cosine = mean_cosine(embeddings)
     if cosine > COLLAPSED and not setup.trial.is_pixels:
         stated["collapsed"] = f"mean cosine of two images {cosine:.6f}"

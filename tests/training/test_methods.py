@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+import losses
 from harness import config, plan
 from harness.backbones import network
 from harness.evaluation import ensembles
@@ -163,6 +164,27 @@ def test_a_loss_may_compare_raw_embeddings(small: Path) -> None:
     assert model.distance == "Euclidean on raw embeddings"
     model.follow(Raw.__mro__[1](2, 8))  # a usual loss
     torch.testing.assert_close(model.embed(images).norm(dim=1), torch.ones(2))
+
+
+def test_raw_embeddings_far_from_the_origin_have_not_collapsed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their cosines are near 1, but they are compared by distances, which do not depend on the origin."""
+    usual = network.Embedder.forward
+
+    def far(self: network.Embedder, images: Tensor) -> Tensor:
+        return usual(self, images) + 1000
+
+    def one_point(self: network.Embedder, images: Tensor) -> Tensor:
+        return 0 * usual(self, images) + 1000
+
+    monkeypatch.setattr(losses.get("triplet"), "distance", "euclidean")
+    for forward, collapsed in ((far, False), (one_point, True)):
+        monkeypatch.setattr(network.Embedder, "forward", forward)
+        result, reports = run(trial(epochs=1), tmp_path / forward.__name__)
+        assert result.has_collapsed is collapsed
+        assert (result.collapsed_in == 1) is collapsed
+        assert any(report.collapsed for report in reports) is collapsed
 
 
 def test_an_ensemble_of_raw_embeddings_says_so(small: Path, tmp_path: Path) -> None:
