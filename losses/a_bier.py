@@ -69,7 +69,10 @@ class ABier(boosting_.Boosted, Loss):
     non_negative = False
     exact = {"boosting": "none", "diversity": 0.0}
     head_dim = 512
-    extras = "Three learners in one embedding, and regressors between them while training (0.5 million parameters)."
+    extras = (
+        "Three learners in one embedding, and regressors between them while training (0.5 million parameters where the "
+        "embedding has 512 dimensions)."
+    )
 
     def __init__(
         self,

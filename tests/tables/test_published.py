@@ -10,6 +10,7 @@ from harness.analysis import reference
 from harness.spec import Result
 from harness.tables.build import KINDS, build
 from harness.tables.layout import Options
+from harness.tables.losses import SECTIONS
 from harness.tables.render.data import csv
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
@@ -151,16 +152,22 @@ def a_method(loss: str, knobs: dict[str, Any] | None = None, **changes: Any) -> 
 
 
 def test_methods_stand_in_the_sections_of_the_papers_table_2() -> None:
-    names = ("divide_conquer", "bier", "hierarchical_triplet", "margin", "bias_triplet", "triplet")
+    names = ("divide_conquer", "bier", "rkd", "hierarchical_triplet", "margin", "bias_triplet", "triplet")
     (table,) = build([a_method(name) for name in names], "ensembles")
     assert "n-ensemble" not in f"{table.caption} {' '.join(table.short)}"  # there is none
     assert [(row.section, row.label) for row in table.rows] == [
         ("Loss+Sampling", "Hierarchical Triplet"),
         ("Loss+Sampling", "Margin"),
+        ("Teacher-Student", "RKD"),
         ("Loss+Ensembles", "BIER"),
         ("Loss+Ensembles", "Divide and Conquer"),
     ]
     assert build([a_method("margin"), a_method("bias_triplet")], "ensembles") == []
+
+
+def test_the_sections_are_in_the_papers_order() -> None:
+    printed = dict.fromkeys(row.section for row in reference.published("ensembles"))
+    assert [section for section in SECTIONS if section in printed] == [name for name in printed if name in SECTIONS]
 
 
 def test_a_method_is_footnoted_with_what_a_loss_has_not() -> None:
@@ -183,6 +190,17 @@ def test_a_method_is_compared_with_its_own_row() -> None:
         assert number is not None
         assert number.text == value, loss
     assert reference.number(a_method("abe", {"learners": 3}, dataset="cub"), "R@1") is None
+
+
+def test_a_method_of_its_published_dimension_differs_from_its_row_in_no_dimension() -> None:
+    for loss in ("bier", "a_bier", "hdc", "abe", "divide_conquer"):
+        knobs = {"learners": 8} if loss == "abe" else {}
+        method = a_method(loss, knobs, dataset="cub", dim=losses.facts(loss).head_dim)
+        different = reference.differences(method)
+        assert different, loss
+        assert "dim" not in [difference.setting for difference in different], loss
+    narrow = reference.differences(a_method("hdc", dataset="cub", dim=512))
+    assert ("dim", 512, (384,)) in [(one.setting, one.value, one.expected) for one in narrow]
 
 
 def test_what_is_suspected_of_published_methods_is_marked_as_not_verified() -> None:
