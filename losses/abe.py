@@ -25,10 +25,10 @@ class Abe(Loss):
     sigmoid: a mask of S's shape. At test time the learners' embeddings, each dim / M wide, stand side by side.
 
     Our choices, where the paper's text was not readable: pairs are all those of the batch, in place of 16 positive and
-    16 negative ones, and each kind weighs half, as there. L_div has the mean over images, like L_m. S ends before the
-    network's last two reductions by 2 (in GoogLeNet: after the third pooling), the copied stages are those of the next
-    resolution. The last Linear, shared too, has no bias, as in a reimplementation (Horde); it and the convolutions
-    begin with Glorot's weights.
+    16 negative ones, and each kind weighs half, as there. L_div has the mean over images. S ends before the stages that
+    reduce to stride 16, which are those that are copied. In GoogLeNet that reduction is a pooling of its own, and the
+    paper's S ends after it. The last Linear, shared too, has no bias, as in a reimplementation (Horde); it and the
+    convolutions begin with Glorot's weights.
     """
 
     title = "ABE"
@@ -112,11 +112,14 @@ class Attention(nn.Module):
     def check(self, channels: int, sides: list[int]) -> None:
         """A ValueError if the copied stages do not keep the size of the map."""
         given = torch.zeros(1, channels, *sides, device=self.masks.weight.device, dtype=self.masks.weight.dtype)
-        with torch.no_grad():
-            found = self.attention.eval()(given).shape
+        try:
+            with torch.no_grad():
+                found = list(self.attention.eval()(given).shape[2:])
+        except RuntimeError:  # its branches no longer fit together: a pooling that is no module keeps its stride
+            raise ValueError(f"a map of {sides} does not pass: this backbone's stages cannot keep its size") from None
         self.attention.train()
-        if list(found[2:]) != sides:
-            raise ValueError(f"a map of {sides} becomes {list(found[2:])}: this backbone's stages cannot keep its size")
+        if found != sides:
+            raise ValueError(f"a map of {sides} becomes {found}: this backbone's stages cannot keep its size")
 
     def forward(self, images: Tensor) -> Tensor:
         stages, S = self.trunk.stages, images

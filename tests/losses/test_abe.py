@@ -148,6 +148,24 @@ def test_a_stage_that_cannot_keep_the_size_of_its_map_is_refused() -> None:
         Attention(shrinking, 2, 3)
 
 
+def test_a_stage_whose_branches_no_longer_fit_together_is_refused() -> None:
+    """Without strides: as of inception_v3, whose pooling is a function."""
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(6, 6, 3, 2, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.convolution(x), nn.functional.max_pool2d(x, 2)], dim=1)
+
+    trunk = SmallTrunk.of(6)
+    with pytest.raises(
+        ValueError, match="a map of \\[8, 8\\] does not pass: this backbone's stages cannot keep its size"
+    ):
+        Attention(SmallTrunk((trunk.stages[0], Branches(), trunk.stages[2]), 6), 2, 3)
+
+
 def test_pooling_is_left_out_of_a_copy() -> None:
     assert unstrided(nn.AvgPool2d(2, 2))(torch.zeros(1, 1, 4, 4)).shape == (1, 1, 4, 4)
 
