@@ -63,6 +63,16 @@ def test_the_term_is_zero_where_every_image_was_selected_equally_often() -> None
         assert BiasTriplet.match(x, y, torch.full((len(y),), often)).item() == pytest.approx(0, abs=1e-12)
 
 
+def test_the_term_is_zero_where_two_images_of_a_class_are_selected_alike() -> None:
+    """Each of two is its twin's positive. At 0, 40 and 340, 60 degrees each is also somebody's nearest negative; at
+    0, 40 and 60, 100 the two in the middle are, twice."""
+    y = torch.tensor([0, 0, 1, 1])
+    whole, triplet = BiasTriplet(2, 2), BiasTriplet(2, 2, weight=0.0)
+    alike, unlike = on_circle(0, 40, 340, 60), on_circle(0, 40, 60, 100)
+    assert (whole(alike, y) - triplet(alike, y)).item() == pytest.approx(0, abs=1e-12)
+    assert (whole(unlike, y) - triplet(unlike, y)).item() > 0.01
+
+
 def test_the_term_by_hand() -> None:
     """A class at 0 and 2 of which 2 was selected twice: its mean is 1, theirs is 2. The other was not selected."""
     x = torch.tensor([[0.0], [2.0], [7.0]])

@@ -104,14 +104,20 @@ def test_a_learner_at_the_boundary_leaves_half_weights_by_eta() -> None:
 
 
 @pytest.mark.parametrize("M", [1, 2, 3, 5])
-def test_the_weights_of_eta_grow_with_the_learner(M: int) -> None:
-    weights = [0.0] * M
-    for m in range(1, M + 1):
-        eta = 2 / (m + 1)
-        weights = [(1 - eta) * weight for weight in weights]
-        weights[m - 1] += eta
-    assert weights == pytest.approx([2 * m / (M * (M + 1)) for m in range(1, M + 1)])
-    assert sum(weights) == pytest.approx(1)
+def test_learners_before_weigh_a_pair_by_their_mean_cosine_of_which_the_last_counts_most(M: int) -> None:
+    """By eta: S_M is the sum of 2m / (M (M + 1)) s_m. The last of M + 1 learners is the value's difference to M."""
+    x, y = random_batch(1, dim=4 * (M + 1))
+    parts = [torch.nn.functional.normalize(part) for part in x.split(4, dim=1)]
+    shares = [2 * m / (M * (M + 1)) for m in range(1, M + 1)]
+    assert sum(shares) == pytest.approx(1)
+    S = sum(share * part @ part.T for share, part in zip(shares, parts, strict=False))
+    same = y[:, None] == y
+    sign = torch.where(same, 1.0, -25.0).double()
+    V = (same.double() / same.sum() + (~same).double() / (~same).sum()).fill_diagonal_(0)
+    u = 2 * (parts[-1] @ parts[-1].T - 0.5) * sign
+    last = (torch.nn.functional.softplus(-u) * torch.sigmoid(-2 * (S - 0.5) * sign) * V).sum()
+    every, others = (value(x[:, : 4 * count], y, [4] * count, boosting="eta") * count for count in (M + 1, M))
+    torch.testing.assert_close(every - others, last)
 
 
 def test_without_shrinkage_later_learners_have_constant_weights() -> None:
@@ -187,6 +193,26 @@ def head_on_a_small_network(loss: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     trunk = SmallTrunk.of(6)
     return trunk, loss.head(trunk)
+
+
+def test_learners_that_see_nothing_of_the_features_have_no_activation_loss() -> None:
+    """The weights of two of the three annihilate h."""
+    loss = Bier(3, DIM, diversity=1.0, norm_weight=0.0)
+    _, W = projections()
+    h = torch.eye(6, dtype=W.dtype)[:1].expand(7, 6)
+    W[:8, 0] = 0
+    assert loss.diversity_loss(h @ W.T, W) == 0
+    W[0, 0] = 1
+    assert loss.diversity_loss(h @ W.T, W) > 0
+
+
+@pytest.mark.parametrize("name", ["bier", "a_bier"])
+def test_the_diversity_loss_is_added_with_its_weight(name: str) -> None:
+    x, y = random_batch(0, n=7, dim=DIM)
+    g, W = projections()
+    loss = losses.get(name)(3, DIM, diversity=0.3).double()
+    z = {"embedding": x, "projections": g, "weight": W}
+    torch.testing.assert_close(loss(z, y), loss({"embedding": x}, y) + 0.3 * loss.diversity_loss(g, W))
 
 
 def test_diversity_gives_the_trunk_no_gradient() -> None:

@@ -1,6 +1,7 @@
 """Divide and Conquer: which slice learns, clusters and their numbers, and the batches of an epoch."""
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,10 @@ import torch
 from torch import Tensor
 
 import losses
-from losses.base import Batch
+from losses.base import Batch, distances, unit
 from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched
 from losses.small import SmallTrunk, SmallView
-from tests.losses.factories import defaults, random_batch
+from tests.losses.factories import defaults, random_batch, unit_rows
 
 DivideConquer, Margin = losses.get("divide_conquer"), losses.get("margin")
 
@@ -34,6 +35,33 @@ def test_one_cluster_is_the_margin_loss() -> None:
     x, y = random_batch(0, dim=8)
     loss = DivideConquer(3, 8, clusters=1)
     assert torch.equal(value(loss, x, y, batch(x, y, 0)), value(Margin(3, 8, betas="fixed"), x, y))
+
+
+def reference(x: Tensor, y: list[int], negatives: list[list[int]], beta: float, margin: float = 0.2) -> float:
+    """The margin loss of a slice, pair by pair, given the negative of each pair."""
+    rows, terms = unit_rows(x), []
+    for a in range(len(y)):
+        for p in range(len(y)):
+            if a != p and y[a] == y[p]:
+                terms.append(max(0.0, math.dist(rows[a], rows[p]) - beta + margin))
+                terms.append(max(0.0, beta - math.dist(rows[a], rows[negatives[a][p]]) + margin))
+    active = [term for term in terms if term > 0]
+    return sum(active) / len(active) if active else 0.0
+
+
+@pytest.mark.parametrize("tag", [0, 1, 2, 3, JOINT])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_loop(seed: int, tag: int) -> None:
+    x, y = random_batch(seed, dim=12)
+    loss = DivideConquer(3, 12, clusters=4, beta=1.25).double()
+    part = x[:, 3 * tag : 3 * tag + 3]
+    if tag == JOINT:  # each slice of unit length, side by side
+        slices = zip(*map(unit_rows, x.split(3, dim=1)), strict=True)
+        part = torch.tensor([[number for part in row for number in part] for row in slices], dtype=x.dtype)
+    torch.manual_seed(0)
+    negatives = loss.slices[tag].draw(distances(unit(part)), y).tolist()
+    expected = reference(part, y.tolist(), negatives, beta=1.25)
+    assert value(loss, x, y, batch(x, y, tag)).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_slice_is_the_margin_loss_in_its_own_dimensions() -> None:
@@ -63,6 +91,8 @@ def test_the_joint_loss_is_that_of_unit_slices() -> None:
     rows = loss.represent(x)
     torch.testing.assert_close(rows, slices)
     torch.testing.assert_close(rows.square().sum(dim=1), torch.full((len(y),), 4.0, dtype=x.dtype))
+    of_slices = sum(torch.cdist(part, part).square() for part in slices.split(2, dim=1))
+    torch.testing.assert_close(torch.cdist(rows, rows).square(), of_slices)
 
 
 def test_each_slice_begins_with_weights_of_its_own_scale() -> None:
@@ -138,6 +168,10 @@ def test_a_batch_is_of_one_cluster_and_an_image_alone_in_its_class_rests() -> No
         assert set(clustered[indices].tolist()) == {tag}
         seen |= set(indices.tolist())
     assert seen == set(range(1, 30))
+
+
+def test_every_batch_of_a_single_cluster_has_its_number() -> None:
+    assert {tag for _, tag in plan(DivideConquer(6, 16, clusters=1), 1)} == {0}
 
 
 def test_phases_follow_from_the_epoch() -> None:

@@ -85,8 +85,16 @@ def test_a_share_of_all_is_a_contrastive_loss_at_each_level() -> None:
         assert value.item() == pytest.approx(expected, rel=1e-9)
 
 
-def kept(x: Tensor, y: Tensor, cascade: str) -> tuple[list[Tensor], Tensor]:
-    loss = Hdc(3, DIM, first=0.9, cascade=cascade)
+def test_a_level_that_alone_keeps_pairs_is_a_contrastive_loss() -> None:
+    x, y = random_batch(4, dim=DIM)
+    found = terms(x[:, :4], y, 1.0, 10.0)
+    kinds = {kind: [v for (i, j), v in found.items() if (y[i] == y[j]) == kind and v > 0] for kind in (True, False)}
+    expected = sum(map(sum, kinds.values())) / 2 / (len(kinds[True]) + 2 * len(kinds[False]))
+    assert Hdc(3, DIM, second=1e-9, third=1e-9)(x, y).item() == pytest.approx(expected, rel=1e-9)
+
+
+def kept(x: Tensor, y: Tensor, cascade: str, third: float = 0.2) -> tuple[list[Tensor], Tensor]:
+    loss = Hdc(3, DIM, first=0.9, third=third, cascade=cascade)
     rows, columns = torch.triu_indices(len(y), len(y), 1)
     positive = y[rows] == y[columns]
     levels = [torch.tensor(list(terms(part, y, 5.0, 1.0).values())) for part in x.tensor_split(3, dim=1)]
@@ -99,6 +107,14 @@ def test_levels_keep_their_share_of_each_kind(cascade: str) -> None:
     for pairs, share in zip(sets, (0.9, 0.5, 0.2), strict=True):
         for kind in (positive, ~positive):
             assert int((pairs & kind).sum()) == math.floor(share * int(kind.sum()))
+
+
+@pytest.mark.parametrize("cascade", ["own", "previous"])
+def test_a_smaller_share_never_brings_in_a_pair(cascade: str) -> None:
+    batch = random_batch(6, n=20, dim=DIM)
+    (*_, more), (*_, fewer) = (kept(*batch, cascade, third)[0] for third in (0.4, 0.1))
+    assert (fewer <= more).all()
+    assert fewer.any()
 
 
 def test_a_cascade_narrows_and_the_approximation_need_not() -> None:
@@ -127,6 +143,13 @@ def test_a_pair_outside_a_levels_set_gives_it_no_gradient_and_levels_do_not_mix(
     (few,) = torch.autograd.grad(Hdc(3, DIM, third=1e-9)(x, y), x)
     assert few[:, 8:].abs().sum() == 0  # level 3 keeps no pair
     assert whole[:, 8:].abs().sum() > 0
+    (one,) = torch.autograd.grad(Hdc(3, DIM, third=0.05)(x, y), x)
+    loss, (rows, columns) = Hdc(3, DIM, third=0.05), torch.triu_indices(len(y), len(y), 1)
+    levels = [torch.tensor(list(terms(part, y, 5.0, 1.0).values())) for part in x.detach().tensor_split(3, dim=1)]
+    third = loss.keep(levels, y[rows] == y[columns])[2]
+    touched = set(rows[third].tolist()) | set(columns[third].tolist())
+    assert 0 < len(touched) < len(y)
+    assert all(not one[image, 8:].any() for image in range(len(y)) if image not in touched)
 
 
 def test_a_batch_without_a_pair_that_has_a_loss_gives_zero() -> None:

@@ -153,10 +153,29 @@ def test_without_a_tree_it_is_half_the_loss_of_all_triplets() -> None:
     torch.testing.assert_close(HierarchicalTriplet(3, 4, beta=0.3)(x, y), whole / 2)
 
 
+def test_with_margins_that_are_all_the_same_it_is_half_the_loss_of_all_triplets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """d_H - s = 0.4 everywhere."""
+    x, y = random_batch(1)
+    loss = grown(*random_classes(1), beta=0.3)
+    loss.spread = torch.full_like(loss.spread, 0.2)
+    monkeypatch.setattr(loss, "tree_distances", lambda labels: torch.full((len(labels),) * 2, 0.6, dtype=x.dtype))
+    whole = losses.get("triplet")(7, 4, margin=0.3 + 0.4, mining="all")(x, y)
+    torch.testing.assert_close(loss(x, y), whole / 2)
+
+
 def test_a_full_batch_has_the_published_number_of_triplets() -> None:
-    """A(l'm, 2) A(t, 2) C(t, 1) for 4 classes of 3 images."""
+    """Z = A(l'm, 2) A(t, 2) C(t, 1) for 4 classes of 3 images. With 11 of them at one point and one opposite, the terms
+    are the margin or 4 more where that one is the positive of an anchor (18) or the anchor (0 more: its negatives are
+    as far), and 0 where it is the negative (18)."""
     x, y = random_batch(0, n=12)[0], torch.arange(4).repeat_interleave(3)
-    assert reference(x, y, [[0.0] * 12] * 12)[1] == 4 * 3 * 3 * 2 * 3
+    Z = 4 * 3 * 3 * 2 * 3
+    assert reference(x, y, [[0.0] * 12] * 12)[1] == Z
+    points = x[:1].repeat(12, 1)
+    points[0] *= -1
+    expected = (18 * 4.3 + (Z - 18 - 18) * 0.3) / (2 * Z)
+    assert HierarchicalTriplet(4, 4, beta=0.3)(points, y).item() == pytest.approx(expected)
 
 
 # --- the plan ---
