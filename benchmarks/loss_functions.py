@@ -216,7 +216,7 @@ from harness import config, plan
 from harness.data import listing, loading
 from harness.data.folds import fold
 from harness.spec import Experiment, Job
-from harness.training import feeding, loop, setup, teaching
+from harness.training import feeding, loop, planning, setup, teaching
 torch.set_num_threads(1)
 name, count = sys.argv[1], int(sys.argv[2])
 
@@ -232,8 +232,9 @@ if trial.teacher:  # what its weights are changes neither time nor memory
     ready = dataclasses.replace(ready, teacher=teaching.network(job, ready.model.state_dict()))
 stage = setup.main_stage(ready, loss)
 learner = loop.Learner.of(ready, stage)
+planned = planning.plan(ready, stage, 1)  # before the clock: a step is timed with the method's own batches and tree
 learner.train()
-batches = [batch for _, batch in zip(range(count + 1), feeding.load(ready, stage, 1))]
+batches = [batch for _, batch in zip(range(count + 1), feeding.load(ready, stage, 1, planned))]
 open("/proc/self/clear_refs", "w").write("5")  # the peak starts here
 before = peak()
 loop.step(learner, batches[0])
@@ -247,7 +248,8 @@ print(json.dumps([sorted(seconds)[len(seconds) // 2], grown]))
 
 
 def methods(only: set[str], steps: int = 8) -> None:
-    """Time and memory of a whole step, network and head included, relative to the triplet loss."""
+    """Time and memory of a whole step, network and head included, relative to the triplet loss; without what a method
+    does before an epoch."""
     print("\na step of training on emoji, protocol quick, relative to triplet: median time, growth of the process")
     usual: list[float] = []
     for name in ("triplet", *(name for name in METHODS if not only or name in only)):
