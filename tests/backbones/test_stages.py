@@ -7,6 +7,7 @@ import timm
 import torch
 from torch import nn
 
+import losses
 from harness.backbones import (
     bn_inception,  # noqa: F401 registers the model
     stages,
@@ -48,6 +49,20 @@ def test_running_the_stages_one_after_another_is_the_network(name: str) -> None:
         assert torch.equal(trunk.pool(x), model(images))
         assert torch.equal(trunk(images), model(images))
     assert trunk.width == model(images).shape[1]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_methods_that_take_a_network_apart_work_on_the_families_that_the_docs_name(name: str) -> None:
+    crop, _ = NETWORKS[name]
+    trunk = stages.cut(network(name), name, crop)
+    images = torch.zeros(1, 3, crop, crop)
+    with torch.no_grad():
+        assert losses.get("hdc")(2, 6).head(trunk).eval()(images).shape == (1, 6)
+        if name in ("test_efficientnet", "test_resnet", "densenet121", "bn_inception"):
+            assert losses.get("abe")(2, 6, learners=2).head(trunk).eval()(images).shape == (1, 6)
+        else:
+            with pytest.raises(ValueError, match="this backbone's"):
+                losses.get("abe")(2, 6, learners=2).head(trunk)
 
 
 @pytest.mark.parametrize("name", ["test_efficientnet", "test_vit"])
