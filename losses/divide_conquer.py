@@ -28,10 +28,11 @@ class DivideConquer(Loss):
 
     Differences from the released code. The renaming of clusters is the inverse there, so it is right only for
     permutations that are their own inverse. Its batches repeat images of small classes, ours do not. Its epoch has as
-    many rounds as the largest cluster has batches; here every loss has the same number of steps. A cluster without two
-    classes of two images joins the nearest one that has them. Its negatives are the 3 nearest with a distance of 0.5 or
-    more; an author says that the published numbers need negatives drawn by distance, which are these. beta is 1.2 and
-    not learned, as there. dropout of 0.01 before the Linear, as there; a slice's weights begin with Glorot's.
+    many rounds as the largest cluster has batches; here every loss has the same number of steps. The images of a
+    cluster without two classes of two images go to the nearest centres of the others. Its negatives are the 3 nearest
+    with a distance of 0.5 or more; an author says that the published numbers need negatives drawn by distance, as ours
+    are. beta is 1.2 and not learned, as there. dropout of 0.01 before the Linear, as there; a slice's weights begin
+    with Glorot's.
 
     K: 8 in the released code, for Stanford Online Products; 4 for CUB-200-2011 and Cars196, as far as public threads
     tell, and so by default. The published backbone is ResNet-50.

@@ -30,9 +30,10 @@ class Rkd(Loss):
 
     `teacher` names the loss that the teacher is trained with, in a trial of its own with the student's seed and fold.
     It has the student's settings, but not its learning rate and weight decay: these and its knobs are the protocol's
-    for its loss. Our choice: both networks are alike, and both train for as many epochs. Released are a teacher
-    ResNet-50 with 512 dimensions, trained by a triplet loss with margin 0.2 on distances that are not squared, with
-    negatives drawn by distance; a student that is smaller or its equal, with twice the steps and ten times the rate.
+    for its loss. Our choice: both networks are alike, and the teacher trains for all the epochs that the student has,
+    also where the student stops before. Released are a teacher ResNet-50 with 512 dimensions, trained by a triplet loss
+    with margin 0.2 on distances that are not squared, with negatives drawn by distance; a student that is smaller or
+    its equal, with twice the steps and ten times the rate.
     """
 
     title = "RKD"

@@ -77,6 +77,12 @@ def test_the_trials_of_a_search_share_a_teacher_per_fold(small: Path) -> None:
     assert plan.needs(asked, searched[0])[0].fold == searched[0].fold == "val0"
 
 
+def test_a_teacher_trains_for_all_epochs_also_where_its_student_stops_before(small: Path) -> None:
+    planned, need = student(stop_after=1)
+    assert (planned.stop_after, need.stop_after, need.epochs) == (1, 0, 2)
+    assert need == student()[1]
+
+
 def test_another_loss_may_teach(small: Path) -> None:
     asked = experiment("rkd", knobs={"rkd": {"teacher": "proxy-anchor"}})
     (planned,) = plan.final(asked, {})
