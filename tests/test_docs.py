@@ -232,10 +232,24 @@ def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None
         pods = [spec["headGroupSpec"]["template"]["spec"], group["template"]["spec"]]
         (worker,) = pods[1]["containers"]
         assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        assert spec["autoscalerOptions"]["version"] == "v2"  # it reports what it can start no node for
         for pod in pods:
+            claims = [volume for volume in pod.get("volumes", ()) if "persistentVolumeClaim" in volume]
+            assert not claims or pod["securityContext"] == {"fsGroup": 1000}  # the user of the image may write there
             (container,) = pod["containers"]
             mounts = {mount["name"] for mount in container.get("volumeMounts", ())}
             assert mounts == {volume["name"] for volume in pod.get("volumes", ())}
+
+
+def test_the_configuration_of_ray_up_is_valid_and_its_workers_may_use_the_bucket() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    (configuration,) = (part for part in manifests() if "cluster_name" in part)
+    prepared = prepare_config(configuration)
+    validate_config(prepared)
+    gpu = prepared["available_node_types"]["gpu"]
+    assert gpu["min_workers"] == 0
+    assert "IamInstanceProfile" in gpu["node_config"]
 
 
 def version_in_constraints(package: str) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, read_result, storage_of
 from harness.cli.output import only_our_output, say
-from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption
+from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption, WaitForNodesOption
 from harness.request import ExecutorName, Request, check_address, check_numbers
 from harness.spec import Failure, Measurement, Result, metric_order, unknown
 from harness.spec.recipes import LLOYD, RECIPES, recipe_of
@@ -38,6 +38,7 @@ def evaluate_again(
     cpus_per_trial: CpusOption = Request.cpus_per_trial,
     gpus_per_trial: GpusOption = None,
     max_concurrent: MaxConcurrentOption = None,
+    wait_for_nodes: WaitForNodesOption = False,
     storage: StorageOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
@@ -54,6 +55,7 @@ def evaluate_again(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
         max_concurrent=max_concurrent,
+        wait_for_nodes=wait_for_nodes,
     )
     check_numbers(request)
     check_address(request)

@@ -10,7 +10,7 @@ from harness.cli import completion, signals
 from harness.cli.app import DATA_ROOT, RESULTS, RUNNING, app, data_root_option, results_option, storage_of
 from harness.cli.output import only_our_output
 from harness.cli.run_summary import print_outcome, print_plan
-from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption
+from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption, WaitForNodesOption
 from harness.request import CORE, ExecutorName, Request
 from harness.spec import KeepWeights, Scheduler
 from harness.store import Store
@@ -146,15 +146,7 @@ def run(
             "from its last checkpoint.",
         ),
     ] = Request.max_failures,
-    wait_for_nodes: Annotated[
-        bool,
-        typer.Option(
-            "--wait-for-nodes",
-            rich_help_panel=WHERE,
-            help="Wait for a node with what a trial gets, also where the cluster has no autoscaler that starts one. "
-            "Default: wait only if it has one.",
-        ),
-    ] = False,
+    wait_for_nodes: WaitForNodesOption = False,
     dry_run: Annotated[
         bool,
         typer.Option(

@@ -31,6 +31,15 @@ GpusOption = Annotated[
         help="Give each trial N GPUs; with 0.5, two trials share one. Default: 1 if there are any.",
     ),
 ]
+WaitForNodesOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait-for-nodes",
+        rich_help_panel=WHERE,
+        help="Wait for a node with what a trial gets, also where the cluster has no autoscaler that starts one. "
+        "Default: wait only if it has one.",
+    ),
+]
 MaxConcurrentOption = Annotated[
     int | None,
     typer.Option(

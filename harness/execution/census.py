@@ -31,6 +31,12 @@ class Census:
         if ended is not None:
             self.seconds += ended.elapsed(time.monotonic())
 
+    def lose(self, work: Work) -> None:
+        """It does not run any more, and waits until it starts again."""
+        lost = self.at_work.pop(work.id, None)
+        if lost is not None:
+            self.seconds += lost.elapsed(lost.heard)
+
     @property
     def running(self) -> int:
         return len(self.at_work)
@@ -51,6 +57,7 @@ class Census:
 
     @property
     def hours(self) -> float:
-        """For which trials have run, all together: from the first word of each to its end."""
+        """For which trials have run, all together: from the first word of each to its end, or to its last word where
+        it was lost."""
         now = time.monotonic()
         return (self.seconds + sum(running.elapsed(now) for running in list(self.at_work.values()))) / 3600

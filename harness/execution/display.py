@@ -117,6 +117,11 @@ class Display:
         short = f"{label(work):{self.name_width}}  {work.id}  {work.fold}  {which}{outcome(event)}"
         self.line(f"{counter} {short}", f"[{self.done}/{self.total}] {work.name}  {which}{outcome(event)}")
 
+    def lose(self, work: Work) -> None:
+        """A trial does not run any more, and has not ended: its process or node died, or its node is unfit."""
+        if self.screen.running.pop(work.id, None) is not None:
+            self.event(f"{work.name}  waits to start again")
+
     def line(self, text: str, plain: str = "") -> None:
         """Print a line; `plain` is its form in a file."""
         if self.console.is_terminal:

@@ -1,7 +1,8 @@
 """Stored runs measured again: dispatched like the trials of a run, each record stored as it ends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from harness import provenance
 from harness.execution.announcement import announced
@@ -48,8 +49,14 @@ def measure_again(
     display.expect(len(work))
     datasets, protocols = (", ".join(sorted({getattr(run.trial, name) for run in runs})) for name in CONDITIONS)
     command = provenance.origin()["command"] or ""
+
+    def wait(text: str) -> None:
+        if text:
+            display.line(text)
+        plan.wait(text)
+
     with (
-        opened_executor(request, storage, display) as executor,
+        opened_executor(request, storage, display, wait) as executor,
         display,
         announced(storage, command, datasets, protocols) as plan,
     ):
@@ -59,12 +66,15 @@ def measure_again(
 
 
 @contextmanager
-def opened_executor(request: Request, storage: Storage, display: Display) -> Iterator[Executor]:
+def opened_executor(
+    request: Request, storage: Storage, display: Display, wait: Callable[[str], None]
+) -> Iterator[Executor]:
     if request.executor == "local":
         yield local_executor(request)
         return
     display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
-    with cluster_of(request).connected(storage, display.line) as connected:
+    cluster = replace(cluster_of(request), tell_waiting=wait, tell_lost=display.lose)
+    with cluster.connected(storage, display.line) as connected:
         yield connected.execute
 
 

@@ -52,7 +52,7 @@ from harness.execution.ray_preparation import Preparation, Show, candidates, exp
 from harness.execution.ray_scheduler import PerLoss, name_of
 from harness.execution.ray_searcher import JobQueue, JobSearch
 from harness.execution.ray_worker import Events, TrialWorker, training_events
-from harness.spec import Job, Listener, Progress, Scheduler, UserError
+from harness.spec import Job, Listener, Progress, Scheduler, UserError, Work
 from harness.storage import Storage
 
 
@@ -76,6 +76,7 @@ class Cluster:
     preparation: Preparation | None = None  # of the nodes of a cluster
     say: Callable[[str], None] = lambda line: None
     tell_waiting: Callable[[str], None] = lambda text: None  # what trials wait for, "" when they wait no more
+    tell_lost: Callable[[Work], None] = lambda work: None  # it does not run now, and starts again
 
     @contextlib.contextmanager
     def connected(
@@ -159,6 +160,7 @@ class Cluster:
         resources = self.resources()
         queue = JobQueue(jobs, self.max_concurrent)
         callback = TuneListener(queue, listener, self.max_failures, self.say if self.address else lambda line: None)
+        callback.tell_lost = self.tell_lost
         callback.resources = resources
         while not queue.is_over:
             deaths = callback.deaths.counted.total()
@@ -170,7 +172,7 @@ class Cluster:
 
     def run(self, queue: JobQueue, callback: TuneListener, resources: dict[str, float]) -> None:
         """One run of Tune. Its own files are of no use to anybody, and stay on this machine."""
-        waiting = Waiting(resources, self.tell_waiting, however_long=self.wait_for_nodes)
+        waiting = Waiting(resources, self.tell_waiting, queue.unfit, however_long=self.wait_for_nodes)
         # A subclass carries what all trials share: Tune's own wrappers would hide its name in the dashboard.
         shared = {"events_of": staticmethod(self.events), "resources": resources, "preparation": self.preparation}
         worker = type("TrialWorker", (TrialWorker,), shared)

@@ -10,6 +10,7 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from harness.execution import heartbeat
 from harness.execution.ray_deaths import Deaths
+from harness.execution.ray_nodes import is_starting_nodes
 from harness.execution.ray_preparation import UnfitNodeError, candidates
 from harness.execution.ray_scheduler import name_of
 from harness.execution.ray_searcher import JobQueue
@@ -42,6 +43,7 @@ class TuneListener(tune.Callback):
         self.held: set[str] = set()  # names of trials that start again only if it was their node
         self.nodes: dict[str, str] = {}  # name of a running trial -> the id of its node
         self.resources: dict[str, float] = {}  # what a trial needs
+        self.tell_lost: Callable[[Work], None] = lambda work: None
         queue.on_ask = self.decide
         self.last: dict[str, Progress] = {}
         self.broken: Exception | None = None
@@ -76,6 +78,7 @@ class TuneListener(tune.Callback):
         node = self.nodes.pop(name, None)
         if name in self.queue.open:
             self.queue.died(name)
+            self.tell_lost(self.queue.known[name].work)
             story = Path(trial.error_file).read_text() if trial.error_file else ""
             unfit = UNFIT.search(story)
             if unfit and node:
@@ -90,10 +93,10 @@ class TuneListener(tune.Callback):
         forget_job(trial)
 
     def avoid(self, name: str, node: str, problem: str) -> None:
-        """Start a trial again on another node than the one that it found unfit, if there is one."""
+        """Start a trial again on another node than the one that it found unfit, if there is one or one is to come."""
         self.queue.unfit.add(node)
         rooms = {one.id for one in candidates(self.resources.get("CPU", 0), self.resources.get("GPU", 0))}
-        if rooms - self.queue.unfit:
+        if rooms - self.queue.unfit or is_starting_nodes():
             self.queue.start_again(name)
         else:
             ours = self.queue.known[name].trial
@@ -114,6 +117,8 @@ class TuneListener(tune.Callback):
         a death of the largest one."""
         unfinished = [job for name, job in self.queue.known.items() if name in self.queue.open]
         beats = {beat.name: beat for beat in heartbeat.read(Storage(unfinished[0].storage))} if unfinished else {}
+        for job in unfinished:
+            self.tell_lost(job.work)
         sizes = {int(pid): float(size) for pid, size in KILLED.findall(story)}
         running = [job for job in unfinished if job.work.name in beats]
         killed = [job for job in running if beats[job.work.name].pid in sizes]

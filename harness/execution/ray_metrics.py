@@ -7,6 +7,7 @@ nothing to report, and those of a trial that has ended vanish. configs/grafana.j
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from harness.execution.pulse import Pulse
 from harness.spec import Event, Job, Progress, Result
 
 INTERVAL = 5.0  # seconds
+REST = 30.0  # seconds without a step, after which a trial counts as stopped: its worker hears nothing of that
 TAGS = ("trial", "loss", "dataset", "purpose", "fold")
 OF_A_TRIAL = {
     "loss": "The training loss of a running trial",
@@ -33,6 +35,7 @@ class TrialGauges:
         self.tags: dict[str, str] = {}
         self.values: dict[str, float] = {}
         self.lock = threading.Lock()  # the values of a trial never go with the tags of the next
+        self.resting: float | None = None  # since when the worker has been waiting to be asked for the next step
 
     def begin(self, job: Job) -> None:
         work = job.work
@@ -46,6 +49,15 @@ class TrialGauges:
                 "fold": work.fold,
             }
 
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While the worker is at a step of the trial."""
+        self.resting = None
+        try:
+            yield
+        finally:
+            self.resting = time.monotonic()
+
     def hear(self, event: Event) -> None:
         """Keep what an event says; it is exported by the next beat."""
         values: dict[str, float] = {}
@@ -57,6 +69,9 @@ class TrialGauges:
             self.values.update({name: value for name, value in values.items() if not math.isnan(value)})
 
     def export(self) -> None:
+        resting = self.resting
+        if resting is not None and time.monotonic() - resting > REST:
+            return
         with self.lock:
             for name, value in self.values.items():
                 self.gauges[name].set(value, tags=self.tags)

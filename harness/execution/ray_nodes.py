@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +24,19 @@ FIRST_REPORT = 15.0  # seconds within which the autoscaler of a cluster that was
 PATIENCE = 60.0  # seconds without anything pending, after which Ray starts nothing
 ANSWER = 5.0  # seconds within which Ray must answer
 
+NO_TYPE = re.compile(r"node_[0-9a-f]{56}")  # what the first autoscaler calls a node that it did not start: by its id
+
 Resources = Mapping[str, float]
 
 
-def alive() -> list[Resources]:
-    """What each node has in all, free or not."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def alive(avoid: Collection[str] = ()) -> list[Resources]:
+    """What each node has in all, free or not. `avoid`: ids of nodes that are left out."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in avoid]
 
 
-def has_room(needed: Resources) -> bool:
+def has_room(needed: Resources, avoid: Collection[str] = ()) -> bool:
     """Whether a node has as much."""
-    return any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in alive())
+    return any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in alive(avoid))
 
 
 def in_words(resources: Resources) -> str:
@@ -88,7 +91,7 @@ def first_version(status: Mapping[str, Any]) -> Autoscaler | None:
     """It does not say what is infeasible. Where no autoscaler was configured, each node is of a type of its own."""
     report = status.get("autoscaler_report") or {}
     types = (report.get("node_type_mapping") or {}).values()
-    if all(type.startswith("node_") for type in types):
+    if all(NO_TYPE.fullmatch(type) for type in types):
         return None
     pending = Counter[str](report["pending_launches"])
     pending.update(type for _, type, _ in report["pending_nodes"])
@@ -98,6 +101,14 @@ def first_version(status: Mapping[str, Any]) -> Autoscaler | None:
         if (information := type["unavailable_node_information"])
     ]
     return Autoscaler(pending, failure=", ".join(refused))
+
+
+def is_starting_nodes() -> bool:
+    """Whether nodes will come that the autoscaler is starting now."""
+    with contextlib.suppress(RayError):
+        scaler = autoscaler()
+        return scaler is not None and bool(scaler.pending)
+    return False
 
 
 def has_autoscaler() -> bool:
@@ -111,10 +122,13 @@ def has_autoscaler() -> bool:
 
 
 class Waiting(tune.Callback):
-    """Tells what trials wait for while none runs and no node has what one needs; "" when that is over."""
+    """Tells what trials wait for while none runs and no node that is fit has what one needs; "" when that is over."""
 
-    def __init__(self, needed: Resources, tell: Callable[[str], None], *, however_long: bool) -> None:
+    def __init__(
+        self, needed: Resources, tell: Callable[[str], None], unfit: Collection[str] = (), *, however_long: bool
+    ) -> None:
         self.needed = needed
+        self.unfit = unfit  # ids of nodes that trials avoid
         self.tell = tell
         self.however_long = however_long  # also for what Ray reports as infeasible
         self.looked = 0.0
@@ -131,7 +145,7 @@ class Waiting(tune.Callback):
             return
         self.looked = now
         with contextlib.suppress(RayError):
-            waits = not has_room(self.needed)
+            waits = not has_room(self.needed, self.unfit)
             self.had_room |= not waits
             if waits and not any(trial.status == TuneTrial.RUNNING for trial in trials):
                 self.say(self.state(autoscaler(), now))

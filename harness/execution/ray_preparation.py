@@ -158,7 +158,8 @@ def show_all(nodes: Sequence[Node], show: Show) -> None:
 
 def judge(expected: Expected, nodes: Sequence[Node], say: Say) -> Preparation:
     """A UserError unless the nodes are as trials need them, and alike."""
-    nodes = [one for one in nodes if not one.error or not dies(one.id)]
+    deadline = time.monotonic() + DEATH
+    nodes = [one for one in nodes if not one.error or not dies(one.id, deadline)]
     problems = {one.address: dict(one.findings.problems if one.findings else {ANSWERS: one.error}) for one in nodes}
     found = [(one, one.findings) for one in nodes if one.findings]
     if len({findings.contents for _, findings in found if findings.contents}) > 1:
@@ -212,9 +213,8 @@ def alive_nodes() -> dict[str, str]:
     return {row["NodeID"]: row["NodeManagerAddress"] for row in ray.nodes() if row["Alive"]}
 
 
-def dies(id: str) -> bool:
+def dies(id: str, deadline: float) -> bool:
     """Whether a node that did not answer turns out to be dead: Ray lists it as alive for some seconds more."""
-    deadline = time.monotonic() + DEATH
     while id in alive_nodes():
         if time.monotonic() > deadline:
             return False

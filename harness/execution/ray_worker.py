@@ -88,6 +88,10 @@ class TrialWorker(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Train until the trial ends, an epoch ends, or a second has passed."""
+        with self.gauges.at_work():
+            return self._step()
+
+    def _step(self) -> dict[str, Any]:
         began = time.monotonic()
         show_as(self.job.work.name)
         if not self.begun:  # not in setup: Tune may set up a worker whose trial another one has taken

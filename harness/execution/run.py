@@ -105,6 +105,11 @@ class Run:
         if self.announced is not None:
             self.announced.wait(text)
 
+    def lose(self, work: Work) -> None:
+        """Take note that a trial does not run any more, and has not ended: it waits until it starts again."""
+        self.display.lose(work)
+        self.census.lose(work)
+
     def tell_winners(self, losses: Collection[str]) -> None:
         for line in winners.lines(self.account, losses):
             self.display.line(line)

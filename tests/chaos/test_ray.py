@@ -77,9 +77,10 @@ def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch
     monkeypatch.setattr(ray_deaths, "place_of", lambda id: id)
     monkeypatch.setattr(ray_deaths, "VERDICT", 0.0)
     jobs = jobs_of(experiment("triplet", seeds=2), tmp_path)
-    queue, record = JobQueue(jobs), Record()
+    queue, record, lost = JobQueue(jobs), Record(), []
     names = [(queue.suggest("") or {})["trial"] for _ in jobs]  # type: ignore[index]
     listener = TuneListener(queue, record, max_failures=0)
+    listener.tell_lost = lost.append
     done, dead = (SimpleNamespace(config={"trial": name}, evaluated_params={}, last_result={}) for name in names)
     done.error_file = dead.error_file = None
     listener.on_trial_result(1, [], done, {"event": a_result(jobs[0].trial), "node": "node"})
@@ -88,6 +89,7 @@ def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch
     assert queue.suggest("") == "FINISHED"
     assert list(record.results) == [jobs[0].trial.id]
     assert [failure.work.id for failure in record.failures] == [jobs[1].trial.id]
+    assert lost == [jobs[1].trial]
 
 
 def killed(storage: Path, hog: Trial) -> str:

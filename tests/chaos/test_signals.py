@@ -294,7 +294,8 @@ def test_the_slurm_script_requeues_itself(tmp_path: Path) -> None:
     stubs = {
         "harness": "trap 'exit 143' TERM; touch begun; while :; do read -t 0.1 < /dev/zero; done",
         "scontrol": 'if [ "$1" = show ]; then echo host; else echo "$@" > requeued; fi',
-        **dict.fromkeys(("ray", "srun", "sleep"), ":"),
+        "srun": 'until [ "$1" = ray ]; do shift; done; echo "$SRUN_CPUS_PER_TASK CPUs: $@" >> started',
+        **dict.fromkeys(("ray", "sleep"), ":"),
     }
     bin = tmp_path / ".venv" / "bin"
     bin.mkdir(parents=True)
@@ -303,8 +304,18 @@ def test_the_slurm_script_requeues_itself(tmp_path: Path) -> None:
         (bin / name).chmod(0o755)
     (bin / "activate").write_text(f"PATH={bin}:$PATH\n")
     job = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "host", "SLURM_NNODES": "2"}
+    job["SLURM_CPUS_PER_TASK"] = "32"
     running = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=job)
     until(lambda: (tmp_path / "begun").exists())
     running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=60) == 143
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+    started = sorted((tmp_path / "started").read_text().splitlines())
+    assert started == [
+        "32 CPUs: ray start --address=host:6379 --block",
+        "32 CPUs: ray start --head --port=6379 --block",
+    ]
+    (tmp_path / "requeued").unlink()
+    (bin / "harness").write_text("#!/bin/bash\nexit 2\n")
+    assert subprocess.run(["bash", "-c", script], cwd=tmp_path, env=job, timeout=60).returncode == 2
+    assert not (tmp_path / "requeued").exists()  # it would fail again

@@ -2,14 +2,18 @@
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from harness.execution import measuring
+from harness.execution import announcement, local, measuring
 from harness.request import Request
+from harness.spec import Job, Listener, Work
 from harness.spec.recipes import HARTIGAN
+from harness.storage import Storage
 from tests.conftest import Harness
 
 RUN = ("run", "--losses", "triplet", "--dataset", "blobs")
@@ -182,10 +186,52 @@ def test_several_runs_are_measured_by_ray_and_one_in_this_process(
     assert [(request.executor, request.max_concurrent) for request in requests] == [(expected, 2)]
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A cluster whose node comes when it has been waited for."""
+
+    storage: Path
+    announced: list[str]
+    tell_waiting: Callable[[str], None] = print
+    tell_lost: Callable[[Work], None] = print
+
+    @contextmanager
+    def connected(self, *_: object) -> Iterator["Waiting"]:
+        yield self
+
+    def execute(self, jobs: Iterable[Job], listener: Listener) -> None:
+        for text in ("waiting for a node with 1 CPU", ""):
+            self.tell_waiting(text)
+            self.announced.extend(plan.waits_for for plan in announcement.read(Storage(str(self.storage))))
+        local.execute(jobs, listener)
+
+
+def test_what_is_waited_for_is_told_and_status_knows_it(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert harness(*RUN, "--seeds", "2").code == 0
+    ids = [file.stem for file in (tmp_path / "results" / "runs" / "blobs" / "triplet").glob("*.json")]
+    announced: list[str] = []
+    requests: list[Request] = []
+
+    def cluster(request: Request) -> Waiting:
+        requests.append(request)
+        return Waiting(tmp_path / "results" / "artifacts", announced)
+
+    monkeypatch.setattr(measuring, "cluster_of", cluster)
+    words = ("--nmi-recipe", "sklearn", "--address", "head:6379", "--gpus-per-trial", "1", "--wait-for-nodes")
+    said = harness("eval", *ids, *words)
+    assert said.code == 0
+    assert requests[0].wait_for_nodes
+    assert said.err.count("waiting for a node with 1 CPU\n") == 1
+    assert announced == ["waiting for a node with 1 CPU", ""]
+
+
 def test_where_it_runs_is_checked_first(stored: Path, harness: Harness) -> None:
     for words, complaint in (
         (("--max-concurrent", "0"), "--max-concurrent 0: must be an integer >= 1"),
         (("--address", "nowhere"), "--address nowhere: must be auto or HOST:PORT"),
+        (("--wait-for-nodes",), "--wait-for-nodes: needs --address"),
     ):
         said = harness("eval", stored.stem, "--nmi-recipe", "sklearn", *words)
         assert said.code == 2

@@ -35,6 +35,24 @@ def test_a_trial_is_waiting_then_running_then_done_or_failed() -> None:
     assert counts(census) == (4, 0, 0, 2)
 
 
+def test_a_trial_whose_process_died_waits_and_its_speed_and_hours_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, now = a_trial(), 0.0
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    census = Census()
+    census.expect(total=1, left=1)
+    census.hear(trial, progress(100.0))
+    now = 3600.0
+    census.hear(trial, progress(100.0))
+    now = 3630.0  # Ray notices it late
+    census.lose(trial)
+    now = 7200.0
+    assert counts(census) == (0, 0, 1, 0)
+    assert (census.images_per_second, census.hours) == (0.0, 1.0)
+    census.hear(trial, progress(50.0))
+    now = 9000.0
+    assert (counts(census), census.images_per_second, census.hours) == ((0, 1, 0, 0), 50.0, 1.5)
+
+
 def test_what_a_search_adds_counts_as_waiting() -> None:
     trial = a_trial()
     census = Census()

@@ -65,6 +65,18 @@ def test_a_file_gets_a_line_per_event_with_the_time_of_day() -> None:
     ]
 
 
+def test_a_trial_whose_process_died_does_not_run_until_it_begins_again() -> None:
+    screen, trial = io.StringIO(), a_trial()
+    with a_display(screen) as display:
+        display.expect(1)
+        display.show(trial, PROGRESS)
+        display.lose(trial)
+        assert not display.screen.running
+        display.show(trial, PROGRESS)
+    lines = [line[9:] for line in screen.getvalue().splitlines()]
+    assert lines == [f"{trial.name}  {what}" for what in ("begins", "waits to start again", "begins")]
+
+
 def test_a_line_of_a_file_is_whole_however_long_it_is() -> None:
     screen = io.StringIO()
     Display(Console(file=screen, width=80)).line("words " * 40)

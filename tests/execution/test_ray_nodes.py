@@ -50,7 +50,7 @@ def test_the_first_version_says_what_it_starts_and_what_it_could_not() -> None:
     assert first_version(first_report()) == Autoscaler({})
 
 
-@pytest.mark.parametrize("status", [first_report(node_type_mapping={"10.0.0.1": "node_0f3c"}), {}])
+@pytest.mark.parametrize("status", [first_report(node_type_mapping={"10.0.0.1": f"node_{14 * '0f3c'}"}), {}])
 def test_the_first_version_without_a_configuration_is_no_autoscaler(status: Mapping[str, Any]) -> None:
     assert first_version(status) is None
 
@@ -100,10 +100,11 @@ class Watch:
         self.scaler: Autoscaler | None = Autoscaler({})
         self.room = False
         self.texts: list[str] = []
-        self.waiting = Waiting(GPU, self.texts.append, however_long=however_long)
+        self.unfit = set[str]()
+        self.waiting = Waiting(GPU, self.texts.append, self.unfit, however_long=however_long)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(ray_nodes, "autoscaler", lambda: self.scaler)
-        monkeypatch.setattr(ray_nodes, "alive", lambda: [GPU] if self.room else [{"CPU": 1.0}])
+        monkeypatch.setattr(ray_nodes, "alive", lambda avoid=(): [GPU] if self.room and not avoid else [{"CPU": 1.0}])
 
     def after(self, seconds: float, status: str = TuneTrial.PENDING) -> list[str]:
         """What is told then."""
@@ -131,6 +132,19 @@ def test_what_is_waited_for_and_what_ray_has_pending_is_told_when_it_changes(mon
     watch.room = False  # the node has gone again
     assert watch.after(5, TuneTrial.RUNNING) == []  # a trial that runs needs none
     assert watch.after(5) == [WAITING + "Ray is starting 1 x big, 2 x gpu"]
+
+
+def test_a_node_that_trials_avoid_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    watch.scaler, watch.room = None, True
+    assert watch.after(0) == []
+    watch.unfit.add("a")  # the only node with a GPU
+    assert watch.after(5) == [WAITING + "this cluster has no autoscaler, so start one there (ray start)"]
+
+
+def test_a_node_type_whose_name_begins_with_node_is_an_autoscalers() -> None:
+    types = {"10.0.0.1": "node_head", "10.0.0.2": "node_gpu"}
+    assert first_version(first_report(node_type_mapping=types)) == Autoscaler({})
 
 
 def test_nothing_pending_for_a_minute_is_told_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

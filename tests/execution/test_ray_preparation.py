@@ -11,10 +11,11 @@ import pytest
 from ray.cluster_utils import Cluster as RayCluster
 from ray.exceptions import WorkerCrashedError
 
-from harness.execution import ray_deaths, ray_listener, ray_preparation
+from harness.execution import ray_deaths, ray_listener, ray_nodes, ray_preparation
 from harness.execution.node import Expected, Findings
 from harness.execution.ray_cluster import Cluster
 from harness.execution.ray_listener import TuneListener
+from harness.execution.ray_nodes import Autoscaler
 from harness.execution.ray_preparation import Node
 from harness.execution.ray_searcher import JobQueue
 from harness.spec import Event, Job, Progress, Trial, UserError
@@ -95,6 +96,16 @@ def test_a_node_that_died_is_left_out_and_one_that_is_silent_is_not(monkeypatch:
     error, table = refused(nodes(Findings(), "no answer"))
     assert error == "no answer from 10.0.0.2, which Ray counts as alive; stop Ray there, or restart it"
     assert table[-1] == "10.0.0.2 | no answer | ? | ? | ? | ? | ?"
+
+
+def test_nodes_that_are_silent_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(ray_preparation.time, "monotonic", lambda: sum(naps))
+    monkeypatch.setattr(ray_preparation.time, "sleep", naps.append)
+    monkeypatch.setattr(ray_preparation, "alive_nodes", lambda: {f"id{number}": "" for number in range(1, 21)})
+    error, _ = refused(nodes(*20 * ["no answer"]))
+    assert error.startswith("no answer from 10.0.0.1, 10.0.0.10, ")
+    assert sum(naps) <= ray_preparation.DEATH + 1
 
 
 def test_progress_is_of_all_nodes_together() -> None:
@@ -187,11 +198,15 @@ def test_a_node_without_images_stops_the_run_before_a_trial_starts(cluster: RayC
     assert not [name for name in storage.names("") if "probe" in name]
 
 
-def test_a_trial_that_no_node_is_fit_for_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be waited for without end."""
+@pytest.mark.parametrize("coming", [False, True])
+def test_a_trial_that_no_node_is_fit_for_fails_unless_nodes_are_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coming: bool
+) -> None:
+    """Else it would be waited for without end; of nodes that an autoscaler starts, the first one is not the last."""
     (job,) = photos_nowhere(tmp_path, seeds=1)
     monkeypatch.setattr(ray_deaths, "alive_nodes", frozenset)
     monkeypatch.setattr(ray_listener, "candidates", lambda cpus, gpus: [Node("id1", "10.0.0.1", 0)])
+    monkeypatch.setattr(ray_nodes, "autoscaler", lambda: Autoscaler({"gpu": 1} if coming else {}))
     queue, record = JobQueue([]), Record()
     listener = TuneListener(queue, record, max_failures=3)
     name = job.trial.name
@@ -203,8 +218,8 @@ def test_a_trial_that_no_node_is_fit_for_fails(tmp_path: Path, monkeypatch: pyte
     config: dict[str, Any] = {"trial": name}
     died: Any = SimpleNamespace(config=config, evaluated_params={}, error_file=str(story))
     listener.on_trial_error(0, [], died)
-    (failure,) = record.failures
-    assert failure.error == "no node is fit for it: 10.0.0.1 is unfit: weights: gone"
+    errors = [failure.error for failure in record.failures]
+    assert errors == ([] if coming else ["no node is fit for it: 10.0.0.1 is unfit: weights: gone"])
     assert queue.unfit == {"id1"}
-    assert not queue.again
+    assert list(queue.again) == ([job] if coming else [])
     assert not listener.deaths.undecided, "a node that is unfit is no death"
