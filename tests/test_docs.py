@@ -215,15 +215,16 @@ def harness_commands(part: Any) -> Iterator[str]:
 
 def test_manifests_are_yaml_and_run_commands_that_harness_accepts() -> None:
     lines = [line for part in manifests() for line in harness_commands(part)]
-    assert len(lines) >= 3  # of a pod, of a RayJob, of a pod that joins a RayCluster
+    assert len(lines) >= 3  # of a pod, of a RayJob, of a RayJob that joins a RayCluster
     for line in lines:
         parse(line)
 
 
 def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None:
-    kinds = {part["kind"]: part["spec"] for part in manifests() if part.get("apiVersion") == "ray.io/v1"}
-    assert kinds.keys() == {"RayJob", "RayCluster"}
-    for spec in (kinds["RayJob"]["rayClusterSpec"], kinds["RayCluster"]):
+    job, cluster, joins = (part for part in manifests() if part.get("apiVersion") == "ray.io/v1")
+    assert (job["kind"], cluster["kind"], joins["kind"]) == ("RayJob", "RayCluster", "RayJob")
+    assert joins["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    for spec in (job["spec"]["rayClusterSpec"], cluster["spec"]):
         assert spec["enableInTreeAutoscaling"] is True
         assert spec["authOptions"] == {"mode": "token"}
         assert spec["rayVersion"] == version_in_constraints("ray")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from harness.spec import UserError
 PRIVATE = "started by harness run"  # a resource that marks a Ray of our own
 RAY_ROOM = 20_000_000  # bytes that Ray needs for its logs and sockets
 ANSWER = 5  # seconds within which a Ray cluster must answer
+START = 10  # seconds within which a node is there after its cluster answers
 
 
 def ray_folder() -> Path:
@@ -52,6 +54,19 @@ def check_address(address: str) -> None:
         check_token(place, resolved, found=address == "auto")
     elif answer is not grpc.StatusCode.OK:
         raise UserError(f"no Ray cluster at {place}: something other than Ray answers there, or nothing in {ANSWER} s")
+
+
+def check_node(address: str) -> None:
+    """A UserError unless a node of Ray runs on this machine: Ray itself would look for one for a minute, and say that
+    it has found no node information."""
+    deadline = time.monotonic() + START
+    while not services.find_node_ids():
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"--address {address}: this machine is no node of the cluster; start the command on one of its nodes, "
+                f"or make this one a node that runs no trials: ray start --address={address} --num-cpus=0"
+            )
+        time.sleep(0.5)
 
 
 def check_private(address: str, say: Callable[[str], None]) -> None:

@@ -40,6 +40,7 @@ import losses
 from harness.execution.ray_checks import (
     PRIVATE,
     check_address,
+    check_node,
     check_private,
     check_ray_folder,
     dashboard_line,
@@ -95,6 +96,7 @@ class Cluster:
             check_ray_folder()
         else:
             check_address(self.address)
+            check_node(self.address)
         # On a cluster the workers need our code; on this machine they import what we import.
         code = [str(Path(module.__file__ or "").parent) for module in (harness, losses)]
         terminate = signal.getsignal(signal.SIGTERM)
