@@ -145,8 +145,12 @@ class Cluster:
         if gpus is None:
             gpus = 1.0 if any(node.get("GPU", 0) > 0 for node in alive()) else 0.0
             if not gpus and self.address:
-                also = "" if has_autoscaler() else " --wait-for-nodes"
-                self.say(f"no node has a GPU now: trials train on CPUs; to wait for a GPU: --gpus-per-trial 1{also}")
+                grows = has_autoscaler()
+                where = ", also those of nodes that Ray starts" if grows else ""
+                more = "" if grows else " --wait-for-nodes"
+                self.say(
+                    f"no node has a GPU now: trials train on CPUs{where}; to wait for a GPU: --gpus-per-trial 1{more}"
+                )
         needed = {"CPU": self.cpus_per_trial, "GPU": gpus}
         if not (has_room(needed) or self.wait_for_nodes or (self.address and has_autoscaler())):
             waits = "; --wait-for-nodes waits for one that has" if self.address else ""

@@ -133,12 +133,15 @@ def test_what_the_autoscaler_never_starts(cloud: FakeCloud, running: Callable[..
 
 @pytest.mark.fault(
     "no --gpus-per-trial on a cluster whose nodes have no GPU now",
-    "one line says that it trains on CPUs, and how to wait",
+    "one line says that it trains on CPUs, and how to wait; nodes that Ray starts for their CPUs go again",
 )
 def test_a_run_that_does_not_ask_for_a_gpu_says_so(cloud: FakeCloud, running: Callable[..., Running]) -> None:
     run = running()
-    run.until_said("no node has a GPU now: trials train on CPUs; to wait for a GPU: --gpus-per-trial 1\n")
+    run.until_said(
+        "no node has a GPU now: trials train on CPUs, also those of nodes that Ray starts; "
+        "to wait for a GPU: --gpus-per-trial 1\n"
+    )
     run.process.wait(timeout=300)
     assert run.process.returncode == 0
     assert "waiting for a node" not in run.said
-    assert cloud.nodes == 0
+    until(lambda: cloud.nodes == 0, seconds=300)
