@@ -193,7 +193,12 @@ def check_loss_name(name: str) -> None:
     elif name.endswith(".py"):
         classes = losses.classes_in(Path(name))
         raise UserError(f"{name}: name the class too: {name}:{classes[0] if classes else 'MyLoss'}")
-    elif not name.startswith("pml:") and name.replace("-", "_") not in losses.names():
+    elif name.startswith("pml:"):
+        theirs, wanted = losses.bridged(), name.removeprefix("pml:")
+        if theirs and wanted not in theirs:
+            known = [loss for loss in theirs if loss.endswith("Loss")]
+            raise UserError(f"{name}: {unknown('loss in pytorch-metric-learning', wanted, known)}")
+    elif name.replace("-", "_") not in losses.names():
         module, _, class_name = name.rpartition(".")
         if Path(f"{module}.py").is_file():
             raise UserError(f"{name}: a loss of your own is named by its file: ./{module}.py:{class_name}")

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -97,7 +98,9 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     check_search(request, given)
     check_fold(request, given)
     settings = {**protocol.shared(dataset.name), **given}
-    check_rules({**config.DEFAULTS, **settings})
+    grid_settings = check_cells(request, settings)
+    backbones = grid_settings.get("backbone", (settings["backbone"],))
+    check_backbones(backbones, request.weights or settings["weights"])
     data_root = Path(request.data_root).absolute()
     check_existence(request, dataset, request.weights or settings["weights"], settings["backbone"])
     say(first_word(request, names, dataset, protocol, settings))
@@ -227,6 +230,25 @@ def resolve_weights(
 
     network.check(settings["backbone"], weights)
     return sources.resolve(settings["backbone"], weights)
+
+
+def check_cells(request: Request, settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The settings that a grid varies, checked before any loss is imported; those of every cell go together."""
+    words = [word for word in words_of(request.grid) if "." not in word.partition("=")[0]]
+    axes = grid_values(words, ())
+    for values in islice(product(*axes.values()), plan.MOST_TRIALS):
+        check_rules({**config.DEFAULTS, **settings, **dict(zip(axes, values, strict=True))})
+    return axes
+
+
+def check_backbones(backbones: Iterable[str], weights: str) -> None:
+    """A UserError for a typo in a network's name, or for weights that no package has, before timm is imported."""
+    from harness.backbones import names, packaged
+
+    for backbone in backbones:
+        names.check(backbone)
+        if weights == "package":
+            packaged.check(backbone)
 
 
 def check_existence(request: Request, dataset: Dataset, weights: str, backbone: str) -> None:

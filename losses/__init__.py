@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,6 +79,16 @@ def plugins() -> dict[str, EntryPoint]:
     points = entry_points(group="harness.losses")
     taken = {*RESERVED, *shipped()}
     return {point.name: point for point in points if point.name.isidentifier() and point.name not in taken}
+
+
+@cache
+def bridged() -> tuple[str, ...]:
+    """The losses that pytorch-metric-learning exports, and their base classes, read from its source without importing
+    it; empty if it is not installed. losses/pml.py says which of them can be trained here."""
+    spec = find_spec("pytorch_metric_learning")
+    files = [Path(folder) / "losses" / "__init__.py" for folder in (spec and spec.submodule_search_locations) or ()]
+    nodes = [node for file in files if file.is_file() for node in ast.parse(file.read_text(encoding="utf-8")).body]
+    return tuple(alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names)
 
 
 @cache

@@ -1,6 +1,5 @@
 """Networks: any timm model without its classifier, with an optional embedding layer; and the raw pixels."""
 
-import difflib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -9,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.backbones import packaged, weights
+from harness.backbones import names, packaged, weights
 from harness.backbones.stages import Trunk, cut
-from harness.spec import PIXELS, Trial, UserError
+from harness.spec import PIXELS, Trial, unknown
 
 PIXELS_SIDES = {1: 32, 2: 16}  # by version of the baseline
 DISTANCES = {"cosine": "Euclidean on unit-length embeddings", "euclidean": "Euclidean on raw embeddings"}
@@ -176,12 +175,10 @@ def check(backbone: str, source: str) -> None:
     if backbone == PIXELS:
         return
     if not timm.is_model(backbone):
-        # timm knows a thousand names, so only the nearest are listed
-        near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
-        raise UserError(f"no backbone named {backbone!r}; {hint} Any timm name is allowed")
-    if source == "package" and backbone not in packaged.FILES:
-        raise UserError(
-            f"no package carries weights of {backbone!r}; --weights package has: {', '.join(packaged.FILES)}; "
-            "from scratch: --weights none"
-        )
+        raise names.unknown(backbone, timm.list_models())
+    architecture, _, tag = backbone.partition(".")
+    tags = [name.partition(".")[2] for name in timm.list_models(f"{architecture}.*", include_tags=True)]
+    if tag and tag not in tags:
+        raise unknown(f"weights of {architecture}", tag, tags)
+    if source == "package":
+        packaged.check(backbone)

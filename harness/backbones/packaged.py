@@ -5,11 +5,12 @@ import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from harness.spec import UserError
+
+if TYPE_CHECKING:  # importing torch takes seconds
+    from torch import Tensor, nn
 
 # timm name -> (module, file in it)
 FILES = {
@@ -36,6 +37,15 @@ EXPANDED = {
 FIRST = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}  # no expansion
 
 
+def check(backbone: str) -> None:
+    """A UserError unless a package has weights of this network. Whether it is installed is known when they load."""
+    if backbone not in FILES:
+        raise UserError(
+            f"no package carries weights of {backbone!r}; --weights package has: {', '.join(FILES)}; "
+            "from scratch: --weights none"
+        )
+
+
 def path(backbone: str) -> Path:
     module, file = FILES[backbone]
     spec = find_spec(module)
@@ -52,8 +62,10 @@ def sha256(backbone: str) -> str:
     return hashlib.sha256(path(backbone).read_bytes()).hexdigest()
 
 
-def state_dict(backbone: str, model: nn.Module) -> dict[str, Tensor]:
+def state_dict(backbone: str, model: "nn.Module") -> dict[str, "Tensor"]:
     """The packaged weights under timm's names. `model` shows how many blocks each stage has."""
+    import torch
+
     stored = torch.load(path(backbone), map_location="cpu", weights_only=True)
     stages = [len(stage) for stage in model.get_submodule("blocks").children()]  # type: ignore[arg-type]
     places = [f"blocks.{stage}.{index}" for stage, length in enumerate(stages) for index in range(length)]

@@ -98,7 +98,8 @@ def check_folder(out: Path) -> None:
     """A UserError if --out, which wants a folder, names a file: one that exists, or one by its ending."""
     file = not out.is_dir() and (out.exists() or out.suffix in FILE_SUFFIXES)
     if file:
-        raise UserError(f"--out {out}: is a file; must be a folder, e.g. --out {out.with_suffix('')}")
+        folder = out.with_suffix("") if out.suffix else out.with_name(f"{out.name}-folder")
+        raise UserError(f"--out {out}: is a file; must be a folder, e.g. --out {folder}")
 
 
 def option_of(results: Path) -> str:

@@ -121,6 +121,12 @@ MISTAKES = [
     ("run --dataset blobs --grid weights=none,package", "weights have an option of their own, --weights"),
     ("run --dataset blobs --grid backbone=resnet18,resnet34 --weights hub", "--weights hub fits a single backbone"),
     ("run --dataset blobs --grid backbone=resnet18,resnet19", "no backbone named 'resnet19'"),
+    ("run --dataset blobs --set backbone=xyz", "no backbone named 'xyz'; see timm.list_models(). Any timm name is"),
+    (
+        "run --dataset blobs --set backbone=resnet18.a2_in1",
+        "no weights of resnet18 named 'a2_in1'; did you mean 'a2_in1k'",
+    ),
+    ("run --dataset blobs --set backbone=resnet18 --weights package", "no package carries weights of 'resnet18'"),
     ("run --dataset blobs --grid crop=16,64", "crop=64: must be at most resize=32"),
     (
         "run --dataset blobs --grid epochs=1,2 --set epochs=1",
@@ -174,6 +180,12 @@ def test_a_mistake_is_one_line_that_says_what_is_allowed(
         "run --dataset blobs --grid group.anchor=1,2",
         "run --dataset blobs --grid group.anchors",
         "run --dataset blobs --set fold=test --trials 2",
+        "run --dataset blobs --grid epochs=1,x",
+        "run --dataset blobs --grid crop=16,64",
+        "run --dataset blobs --set backbone=resnet19",
+        "run --dataset blobs --grid backbone=resnet18,resnet19",
+        "run --dataset blobs --set backbone=resnet18 --weights package",
+        "run --dataset blobs --losses pml:TripletMarginLos",
     ],
 )
 def test_a_typo_is_found_before_losses_are_imported(
@@ -196,3 +208,20 @@ def test_a_knob_of_a_loss_of_ones_own_is_left_to_its_file(small: Path, harness: 
         "run", "--dataset", "blobs", "--losses", f"{file}:MyLoss", "--set", "mine.MyLoss.margn=0.7", "--dry-run"
     )
     assert "no knob of mine.MyLoss named 'margn'; did you mean 'margin'?" in said.err
+
+
+def test_a_folder_that_is_suggested_is_not_the_file_itself(harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "tables"
+    file.write_text("mine")
+    said = harness("tables", "--out", str(file))
+    assert said.code == 2
+    assert f"must be a folder, e.g. --out {file}-folder" in said.err
+
+
+def test_a_grid_may_mend_what_alone_does_not_go_together(small: Path, harness: Harness) -> None:
+    """crop=64 is too large for the protocol's resize=32, not for the grid's."""
+    said = harness(
+        "run", "--dataset", "blobs", "--losses", "triplet", "--set", "crop=64", "--grid", "resize=64,96", "--dry-run"
+    )
+    assert said.code == 0, said.err
+    assert "to run" in said.out
