@@ -35,6 +35,7 @@ from losses import own
 if TYPE_CHECKING:
     from losses.base import Loss
 
+PML_LOSSES = "https://kevinmusgrave.github.io/pytorch-metric-learning/losses/"
 # Beside the package in a wheel, beside the package's folder in a checkout.
 _HERE = Path(__file__).parent
 CONFIGS = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"
@@ -168,6 +169,7 @@ def loss(name: str) -> LossSpec:
     if ".py:" in name:
         return _own_loss(name)
     if name.startswith("pml:"):
+        check_loss_name(name)
         try:
             return _describe(name, losses.get(name))
         except losses.LossError as error:
@@ -197,7 +199,7 @@ def check_loss_name(name: str) -> None:
         theirs, wanted = losses.bridged(), name.removeprefix("pml:")
         if theirs and wanted not in theirs:
             known = [loss for loss in theirs if loss.endswith("Loss")]
-            raise UserError(f"{name}: {unknown('loss in pytorch-metric-learning', wanted, known)}")
+            raise UserError(f"{name}: {unknown('loss in pytorch-metric-learning', wanted, known, see=PML_LOSSES)}")
     elif name.replace("-", "_") not in losses.names():
         module, _, class_name = name.rpartition(".")
         if Path(f"{module}.py").is_file():
@@ -232,7 +234,7 @@ def _own_loss(text: str) -> LossSpec:
         raise
     except BaseException as error:  # whatever the user's file raises
         raise UserError(f"{text}: {first_line(error)}") from None
-    return replace(described, version=own.version(sources), sources=sources)
+    return replace(described, version=own.version(sources), sources=sources, option=text)
 
 
 def _describe(name: str, loss: "type[Loss]") -> LossSpec:

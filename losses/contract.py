@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.gradcheck import GradcheckError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from losses import Family, torch_state
@@ -144,7 +145,10 @@ def has_the_gradient_of_its_value(loss: type[Loss]) -> None:
         return torch.func.functional_call(instance, dict(zip(names, parameters, strict=True)), (x, y))
 
     parameters = [instance.get_parameter(name).detach().clone().requires_grad_() for name in names]
-    torch.autograd.gradcheck(value, (x.requires_grad_(), *parameters))
+    try:
+        torch.autograd.gradcheck(value, (x.requires_grad_(), *parameters))
+    except GradcheckError as error:  # it prints matrices
+        raise AssertionError("finite differences of its value give another gradient") from error
 
 
 def does_not_depend_on_the_order(loss: type[Loss]) -> None:

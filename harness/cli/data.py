@@ -120,7 +120,7 @@ def download(
         say(f"{dataset.name}: exists already in {listing.locate(dataset, data_root)}")
         return
     if not dataset.archives:
-        raise UserError(f"{dataset.name}: has no address to download from; get it by hand: {dataset.manual}")
+        raise UserError(f"{dataset.name}: cannot be downloaded; get it by hand: {dataset.manual}")
     with writing(f"to --data-root {data_root}"):
         data_root.mkdir(parents=True, exist_ok=True)
     fetch_archives(dataset, data_root)

@@ -1,6 +1,7 @@
 """What `harness run` prints: its plan, or its tables and failures."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,7 +13,7 @@ from harness.cli.app import exit_on_problems, option_of
 from harness.cli.listing import print_rows
 from harness.cli.output import say
 from harness.cli.screen import on_terminal, show
-from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, Work, percent, trial_of
+from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, Work, percent
 from harness.tables import captions
 from harness.tables.grid import grid
 
@@ -97,7 +98,7 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
     print_failures(account, outcome.failures)
     exit_on_problems(problems)
     if outcome.failures:
-        say(f"{len(outcome.failures)} failed; rerun the same command to try them again", error=True)
+        say(f"{len(outcome.failures)} failed; rerun the same command to try again", error=True)
         raise typer.Exit(1)
     left_out = account.left_out()
     for loss in left_out:
@@ -138,6 +139,7 @@ def print_failures(account: "Account", failures: Sequence[Failure]) -> None:
     for failure in failures:
         say(f"failed: {failure.work.name}: {failure.error}", error=True)
         say(f"        {account.store.path(failure.work, Failure)}", error=True)
-    own = [trial_of(failure.work) for failure in failures if account.sources.get(failure.work.loss)]
-    for loss in dict.fromkeys(commands.loss_option(trial) for trial in own):
-        say(f"{loss} is your own; this may tell more: harness check-loss {loss}", error=True)
+    failed = {failure.work.loss for failure in failures}
+    for loss in account.experiment.losses:
+        if loss.option and loss.name in failed:
+            say(f"{loss.option} is your own; this may tell more: harness check-loss {quote(loss.option)}", error=True)

@@ -109,7 +109,9 @@ def split(sizes: Mapping[str, int], train_classes: int, dataset: Dataset, name: 
         train = [label for label in train if label not in held_out]
     for side, labels in (("training", train), ("held-out", test)):
         if len(labels) < 2:
-            raise UserError(f"{dataset.name}: fold {name} has {len(labels)} {side} classes; it needs at least 2")
+            count = f"{len(labels)} {side} class{'' if len(labels) == 1 else 'es'}"
+            advice = "" if name == "test" else "; search needs more training classes"
+            raise UserError(f"{dataset.name}: fold {name} has {count}; it needs at least 2{advice}")
     return train, test
 
 

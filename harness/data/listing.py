@@ -122,11 +122,10 @@ def absence(dataset: Dataset, root: Path) -> str:
     words = LAYOUTS[dataset.layout].words
     if Path(dataset.folder).is_absolute():
         return f"{dataset.name}: not found at {dataset.folder}; expected {words}"
-    download = f"with harness data download {dataset.name}, or " if dataset.archives else ""
-    return (
-        f"{dataset.name}: not found; searched {', '.join(map(str, candidates(dataset, root)))} for {words}. "
-        f"Set --data-root or HARNESS_DATA, or get it {download}by hand: {dataset.manual}"
-    )
+    *folders, top = candidates(dataset, root)
+    get = f"get it: harness data download {dataset.name}" if dataset.archives else f"see: harness show {dataset.name}"
+    searched = f"{top} and its {', '.join(folder.name for folder in folders)}"
+    return f"{dataset.name}: not found; searched {searched} for {words}; set --data-root or HARNESS_DATA, or {get}"
 
 
 def exists(dataset: Dataset, root: Path) -> bool:

@@ -108,6 +108,7 @@ class LossSpec:
     family: Family = "pair"  # what it learns from, and so what a batch must hold
     # of a user's own loss: the texts of its file, which is the first, and of the modules beside it that it imports
     sources: Mapping[str, str] = field(default_factory=dict)
+    option: str = ""  # of a user's own loss: as it was named, ./mine.py:MyLoss
     added: Mapping[str, Any] = field(default_factory=dict)  # knobs newer than records: the value that means "as before"
     shipped: bool = False  # a loss of this package
     dim_below_batch: bool = False  # it refuses a batch with no more images than dimensions

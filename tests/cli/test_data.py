@@ -127,7 +127,7 @@ def test_a_download_is_fetched_unpacked_and_counted(
 ) -> None:
     archive(small, site, tmp_path)
     missing = harness("run", "--losses", "none", "--dataset", "cub", "--data-root", str(root))
-    assert "get it with harness data download cub, or by hand: https://example.org/cub, unpack it" in missing.err
+    assert "or get it: harness data download cub\n" in missing.err
     said = harness("data", "download", "cub", "--data-root", str(root))
     assert (said.code, said.err) == (0, "")
     assert said.out == (f"cub: downloaded to {root / 'CUB_200_2011'}; check every image with: harness data check cub\n")
@@ -164,9 +164,7 @@ def test_a_download_with_the_wrong_numbers_says_so(
 def test_what_no_program_can_download_is_told_how_to_get_by_hand(root: Path, harness: Harness, tmp_path: Path) -> None:
     said = harness("data", "download", "sop", "--data-root", str(root))
     assert (said.code, said.out) == (2, "")
-    assert said.err == (
-        "harness: sop: has no address to download from; get it by hand: https://example.org/sop, unpack it\n"
-    )
+    assert said.err == ("harness: sop: cannot be downloaded; get it by hand: https://example.org/sop, unpack it\n")
     assert not root.exists()
     assert harness("data", "download", "blobs").out == "blobs: ships with the package; nothing to download\n"
     said = harness("data", "download", "cup")

@@ -19,6 +19,7 @@ MISTAKES = [
     ("run --dataset blobs --losses ./nowhere.py:Mine", "./nowhere.py:Mine: no such file"),
     ("check-loss ./nowhere.py:Mine", "harness: ./nowhere.py:Mine: "),
     ("run --dataset blobs --losses pml:TripletMarginLos", "did you mean 'TripletMarginLoss'"),
+    ("check-loss pml:Nope", "no loss in pytorch-metric-learning named 'Nope'; see: https://"),
     ("run --dataset BLOBS", "no dataset named 'BLOBS'; did you mean 'blobs'?"),
     (
         "run --dataset blobs --set learning_rate=1",

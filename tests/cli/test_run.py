@@ -120,7 +120,7 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
     said = harness(*QUICK)
     assert said.code == 1
     assert "loss is nan at epoch 1, step 1" in said.err
-    assert "1 failed; rerun the same command to try them again" in said.err
+    assert "1 failed; rerun the same command to try again" in said.err
     assert "| Triplet" in said.out
     assert "| Group Loss" not in said.out
     (failure,) = (tmp_path / "results" / "failures").rglob("*.json")

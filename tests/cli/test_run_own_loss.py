@@ -29,6 +29,8 @@ def test_a_users_own_loss_is_named_by_its_file_and_class_and_its_text(
         assert said.code == 2
         assert complaint in said.err
         assert said.err.count("\n") == 1
+    file.write_text(text.replace("self.factor * embeddings", "float('nan') * embeddings"))
+    assert f"this may tell more: harness check-loss {file}:Mine\n" in harness(*words).err
     file.write_text("def :")
     said = harness(*words)
     assert said.code == 2

@@ -104,3 +104,17 @@ def test_a_missing_file_says_so(small: Path) -> None:
     (loading.EMBEDDED / "blobs.npz").unlink()
     with pytest.raises(UserError, match="is missing"):
         loading.embedded(config.dataset("blobs"))
+
+
+@pytest.mark.parametrize(
+    ("classes", "complaint"),
+    [
+        (3, "blobs: fold val0 has 1 held-out class; it needs at least 2; search needs more training classes"),
+        (0, "blobs: fold val0 has 0 training classes; it needs at least 2; search needs more training classes"),
+    ],
+)
+def test_too_few_classes_for_a_fold_are_counted_in_words(classes: int, complaint: str) -> None:
+    sizes = {str(number): 2 for number in range(classes)}
+    with pytest.raises(UserError) as error:
+        folds.split(sizes, classes, replace(config.dataset("emoji"), name="blobs"), "val0")
+    assert str(error.value) == complaint

@@ -64,14 +64,13 @@ def test_data_that_is_not_there_says_where_it_looked_and_how_to_get_it(tmp_path:
     assert not listing.exists(config.dataset("cub"), tmp_path)
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("cub"), tmp_path)
-    assert str(error.value).startswith(
-        f"cub: not found; searched {tmp_path}/CUB_200_2011, {tmp_path}/cub, {tmp_path} for images.txt, "
-        "image_class_labels.txt and images/. Set --data-root or HARNESS_DATA, or get it with harness data download "
-        "cub, or by hand: https://www.vision.caltech.edu"
+    assert str(error.value) == (
+        f"cub: not found; searched {tmp_path} and its CUB_200_2011, cub for images.txt, image_class_labels.txt and "
+        "images/; set --data-root or HARNESS_DATA, or get it: harness data download cub"
     )
     with pytest.raises(UserError) as error:
         listing.read(config.dataset("inshop"), tmp_path)
-    assert "or get it by hand: https://mmlab" in str(error.value)
+    assert str(error.value).endswith("or see: harness show inshop")
     assert "download" not in str(error.value)
 
 
@@ -189,3 +188,10 @@ def test_numbers_that_are_not_known_are_those_found(tmp_path: Path) -> None:
         dataset.query_images,
     )
     assert numbers == (2, 2, 3, 6, 3)
+
+
+@pytest.mark.parametrize("name", config.names("datasets"))
+def test_how_to_get_a_shipped_dataset_fits_a_message(name: str, tmp_path: Path) -> None:
+    dataset = config.dataset(name)
+    assert len(f"harness: {name}: cannot be downloaded; get it by hand: {dataset.manual}") <= 300
+    assert len(listing.absence(dataset, Path("/home/somebody/projects/metric-learning/data"))) < 300

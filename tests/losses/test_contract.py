@@ -180,6 +180,11 @@ def test_a_sound_loss_passes_and_a_broken_one_is_found(promise: str) -> None:
         CHECKS[promise](BROKEN[promise])
 
 
+def test_a_wrong_gradient_is_told_without_the_matrices_of_torch() -> None:
+    with pytest.raises(AssertionError, match="finite differences of its value give another gradient"):
+        contract.has_the_gradient_of_its_value(WrongGradient)
+
+
 def test_a_loss_that_is_no_scalar_is_found() -> None:
     with pytest.raises(RuntimeError):
         contract.gives_a_finite_scalar(PerImage)
