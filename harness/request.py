@@ -100,7 +100,8 @@ def experiment(request: Request, say: Callable[[str], None] = lambda line: None)
     settings = {**protocol.shared(dataset.name), **given}
     grid_settings = check_cells(request, settings)
     backbones = grid_settings.get("backbone", (settings["backbone"],))
-    check_backbones(backbones, request.weights or settings["weights"])
+    usual = protocol.shared(dataset.name)["backbone"]
+    check_backbones(backbones, request.weights or settings["weights"], usual)
     data_root = Path(request.data_root).absolute()
     check_existence(request, dataset, request.weights or settings["weights"], settings["backbone"])
     say(first_word(request, names, dataset, protocol, settings))
@@ -241,12 +242,14 @@ def check_cells(request: Request, settings: Mapping[str, Any]) -> dict[str, tupl
     return axes
 
 
-def check_backbones(backbones: Iterable[str], weights: str) -> None:
-    """A UserError for a typo in a network's name, or for weights that no package has, before timm is imported."""
+def check_backbones(backbones: Iterable[str], weights: str, usual: str) -> None:
+    """A UserError for a typo in a network's name, or for weights that no package has, before timm is imported. `usual`:
+    the protocol's network, whose name is right: the first word need not wait for timm's source."""
     from harness.backbones import names, packaged
 
     for backbone in backbones:
-        names.check(backbone)
+        if backbone != usual:
+            names.check(backbone)
         if weights == "package":
             packaged.check(backbone)
 

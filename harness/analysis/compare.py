@@ -113,7 +113,8 @@ def find(first: str, second: str, results: Iterable[Result]) -> tuple[Side, Side
     for word, place in ((first, 0), (second, 1)):
         sides = {pair[place].runs[0].id: pair[place] for pair in pairs}
         if len(sides) > 1:
-            listed = ", ".join(f"{id} ({side.label}, {len(side.runs)} seeds)" for id, side in sides.items())
+            seeds = {id: f"{len(side.runs)} seed{'s' if len(side.runs) > 1 else ''}" for id, side in sides.items()}
+            listed = ", ".join(f"{id} ({side.label}, {seeds[id]})" for id, side in sides.items())
             raise UserError(f"{word}: several configurations; name one by its id: {listed}")
     one, other = pairs[0]
     if one == other:

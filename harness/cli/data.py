@@ -212,7 +212,8 @@ def push(
     continued = f", {cache.gigabytes(before)} of it from an earlier push" if before else ""
     say(f"{dataset.name}: {len(images.paths)} images in {target.title}, {cache.gigabytes(total)}{continued}")
     if images.skipped:
-        say(f"{len(images.skipped)} images cannot be read; run with --skip-bad-images, or: harness data check {name}")
+        count = f"{len(images.skipped)} image{'s' if len(images.skipped) > 1 else ''}"
+        say(f"{count} cannot be read; run with --skip-bad-images, or: harness data check {name}")
     words = ["harness", "run", "--dataset", name, *(["--protocol", protocol] if protocol else [])]
     words += [word for assignment in set_ or [] for word in ("--set", assignment)]
     say(f"nodes without images take them from there: {shlex.join([*words, '--storage', target.title])}")

@@ -116,6 +116,10 @@ def test_an_id_stands_for_all_seeds_of_its_configuration(store: Store, harness: 
     put(store, *near, *far)
     said = harness("compare", far[1].id[:8], near[2].id)
     assert row(said.out, "R@1")[-4:-1] == ["9", "of", "9"]
+    put(store, *seeds("triplet", 0.5, 1, knobs={"margin": 0.9}), *seeds("group", 0.5, 1))
+    said = harness("compare", "triplet", "group")
+    assert ", 3 seeds)" in said.err
+    assert ", 1 seed)" in said.err
 
 
 @pytest.mark.parametrize(
