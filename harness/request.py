@@ -161,7 +161,7 @@ def loss_names(names: str | Sequence[str]) -> list[str]:
         return list(losses.names())
     for word in words:
         config.check_loss_name(word)
-    return words
+    return list(dict.fromkeys(words))
 
 
 def choose_losses(names: Sequence[str]) -> tuple[LossSpec, ...]:

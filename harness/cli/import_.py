@@ -44,7 +44,8 @@ def import_(
     else:
         say_not_copied("embeddings and weights (--artifacts copies them)", len(missing))
     for kind in ("failures", "stopped"):  # no results: the next run here makes its own
-        say_not_copied(f"records in {kind}/", len(list(source.root.glob(f"{kind}/*/*/*.json"))))
+        count = len(list(source.root.glob(f"{kind}/*/*/*.json")))
+        say_not_copied(f"record{'s' if count > 1 else ''} in {kind}/", count)
     exit_on_problems(problems)
 
 

@@ -76,8 +76,8 @@ def test_import_names_what_it_does_not_copy(harness: Harness, tmp_path: Path) ->
     assert said.out.splitlines() == [
         "0 imported, 1 already here",
         f"{a_trial().id} is here with other numbers, which stay: R@1 25.0000 here, 50.0000 there",
-        "not copied: 1 records in failures/",
-        "not copied: 1 records in stopped/",
+        "not copied: 1 record in failures/",
+        "not copied: 1 record in stopped/",
     ]
     assert Store(ours.root).get(a_trial()).metrics["R@1"] == 0.25
 

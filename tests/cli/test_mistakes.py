@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.request import loss_names
 from tests.cli.records import stored
 from tests.conftest import Harness
 
@@ -226,3 +227,7 @@ def test_a_grid_may_mend_what_alone_does_not_go_together(small: Path, harness: H
     )
     assert said.code == 0, said.err
     assert "to run" in said.out
+
+
+def test_a_loss_that_is_named_twice_counts_once() -> None:
+    assert loss_names("group, triplet,group") == ["group", "triplet"]
