@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from harness.storage import Storage
 
 ADDRESS = re.compile(r"auto|[^/\s]+:\d{1,5}")
+SIZE = re.compile(r"[0-9]{1,9}")  # of an ensemble; not \d, which has more than int() reads
 LONGEST_NAME = 80  # characters of an experiment's name
 CORE = "group,triplet,proxy_nca,normalized_softmax"
 ExecutorName = Literal["ray", "local"]
@@ -189,11 +190,10 @@ def words_of(values: Assignments) -> list[str]:
 def ensemble_sizes(request: Request) -> tuple[int, ...]:
     sizes = request.ensemble
     words = sizes.split(",") if isinstance(sizes, str) else [sizes] if isinstance(sizes, int) else list(sizes)
-    words = [str(word).strip() for word in words if str(word).strip()]
-    if not all(word.isdigit() and 2 <= int(word) <= request.seeds for word in words):
-        raise UserError(
-            f"--ensemble {','.join(words)}: must be integers from 2 to --seeds, which is {request.seeds}, like 2,3"
-        )
+    words = [word for word in (shortened(word).strip() for word in words) if word]
+    if not all(SIZE.fullmatch(word) and 2 <= int(word) <= request.seeds for word in words):
+        given = shortened(",".join(words))
+        raise UserError(f"--ensemble {given}: must be integers from 2 to --seeds, which is {request.seeds}, like 2,3")
     return tuple(sorted({int(word) for word in words}))
 
 

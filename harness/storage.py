@@ -45,8 +45,9 @@ class Storage:
         self.title = redacted(uri)  # for people to read: the URI may hold a password
         try:
             self.files, root = fsspec.core.url_to_fs(uri)
-        except (ImportError, ValueError) as error:  # s3:// without s3fs, an unknown scheme
-            raise UserError(f"--storage {self.title}: {redacted(str(error), uri=uri)}") from None
+        except Exception as error:  # s3:// without s3fs, an unknown scheme; each library has its own kinds
+            reason = redacted(" ".join(str(error).split()), uri=uri) or type(error).__name__
+            raise UserError(f"--storage {self.title}: {bounded(reason, LONGEST_REASON)}") from None
         self.files.dircache.use_listings_cache = False  # or what other processes write would not be seen
         self.root = root.rstrip("/")
 

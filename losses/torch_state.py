@@ -61,6 +61,7 @@ def set_autocast(device: str, enabled: bool) -> None:
 
 CPU: Any = torch.backends.mkldnn  # Any: their stubs lack a part
 CUDNN: Any = torch.backends.cudnn
+CUDA: Any = torch.backends.cuda
 SETTINGS = (
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     Setting("default device", torch.get_default_device, set_default_device, torch.device("cpu")),
@@ -79,6 +80,16 @@ SETTINGS = (
     attribute("mkldnn.conv.fp32_precision", CPU.conv, "fp32_precision", "none"),
     attribute("cudnn.fp32_precision", CUDNN, "fp32_precision", "none"),
     attribute("cudnn.conv.fp32_precision", CUDNN.conv, "fp32_precision", "tf32"),
+    Setting("flash attention", CUDA.flash_sdp_enabled, CUDA.enable_flash_sdp, True),  # these hold on a CPU too
+    Setting("memory-efficient attention", CUDA.mem_efficient_sdp_enabled, CUDA.enable_mem_efficient_sdp, True),
+    Setting("plain attention", CUDA.math_sdp_enabled, CUDA.enable_math_sdp, True),
+    Setting("cudnn attention", CUDA.cudnn_sdp_enabled, CUDA.enable_cudnn_sdp, True),
+    Setting(
+        "half-precision sums of plain attention",
+        CUDA.fp16_bf16_reduction_math_sdp_allowed,
+        CUDA.allow_fp16_bf16_reduction_math_sdp,
+        False,
+    ),
     Setting("matmul precision", matmul_precision, set_matmul_precision, "highest"),
 )
 

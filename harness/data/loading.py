@@ -54,8 +54,7 @@ def mapped(
         built = yield from undamaged(key)
     if built is None or expected not in ("", built.contents):
         yield from make(key, dataset, root, storage, expected)
-        built = yield from cache.opened(key)
-        assert built is not None
+        built = yield from as_made(key)
         if expected not in ("", built.contents):  # the files have changed just now
             place = planned_listing(dataset, root).folder
             raise not_as_planned(dataset, place, f"contents {built.contents[:12]}, planned {expected[:12]}")
@@ -92,6 +91,17 @@ def undamaged(key: cache.Key) -> Generator[Step, None, cache.Built | None]:
         return (yield from cache.opened(key))
     except DamagedError:
         return None
+
+
+def as_made(key: cache.Key) -> Generator[Step, None, cache.Built]:
+    """The cache that was made just now. A UserError if it does not hold what was written."""
+    try:
+        built = yield from cache.opened(key)
+    except DamagedError as damage:
+        raise UserError(f"{damage}, just after it was made; check the disk of HARNESS_CACHE, {cache.home()}") from None
+    if built is None:
+        raise UserError(f"the image cache {key.folder} was removed just after it was made; run again")
+    return built
 
 
 def mended(dataset: Dataset, root: str, built: cache.Built) -> bool:

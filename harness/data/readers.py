@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.spec import UserError
+from harness.spec import UserError, shortened
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SIDES = ("train", "test", "query", "gallery")
+LONGEST_LABEL = 1000  # characters; Python reads no number of more than 4,300 digits
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,17 @@ def csv_list(file: Path) -> Iterator[Entry]:
         raise UserError(f"{file}, line {reader.line_num}: {error}") from None
     header = rows[0][1] if rows else []
     if sorted(header) not in (["label", "path"], ["label", "path", "split"]):
-        raise UserError(f"{file}: the header is {','.join(header)!r}; must be path,label or path,label,split")
+        raise UserError(f"{file}: the header is {','.join(header)[:80]!r}; must be path,label or path,label,split")
     seen = set()
     for line, row in rows[1:]:
         values = dict(zip(header, map(str.strip, row), strict=False))
         path, label, side = (values.get(name, "") for name in ("path", "label", "split"))
         if side and side not in SIDES:
-            raise UserError(f"{file}, line {line}: split={side}: must be one of {', '.join(SIDES)}")
+            raise UserError(f"{file}, line {line}: split={shortened(side)}: must be one of {', '.join(SIDES)}")
+        if len(label) > LONGEST_LABEL:
+            raise UserError(
+                f"{file}, line {line}: label={shortened(label)}: must have at most {LONGEST_LABEL} characters"
+            )
         if not path or not label or len(row) != len(header):
             raise UserError(f"{file}, line {line}: {','.join(row)[:80]!r}: must be path,label[,{'|'.join(SIDES)}]")
         if posixpath.normpath(path) in seen:  # as a query it would retrieve itself
@@ -183,8 +188,8 @@ def require_file(file: Path) -> None:
 
 
 def class_id(word: str, file: Path) -> int:
-    if not word.isdecimal():
-        raise UserError(f"{file}: {word!r} is not a class id; must be a whole number")
+    if not word.isdecimal() or len(word) > LONGEST_LABEL:
+        raise UserError(f"{file}: {shortened(word)!r} is not a class id; must be a whole number")
     return int(word)
 
 

@@ -16,7 +16,7 @@ class Metric:
 
 # In the order of tables.
 METRICS = (
-    Metric(r"R@[1-9]\d*", "R@K with K = 1, 2, 4, ...", in_papers=True),
+    Metric(r"R@[1-9]\d{0,17}", "R@K with K = 1, 2, 4, ...", in_papers=True),
     Metric(r"MAP@R", "MAP@R"),
     Metric(r"NMI", "NMI", in_papers=True),
     Metric(r"RP", "RP"),

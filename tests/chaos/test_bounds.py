@@ -46,6 +46,7 @@ RUN = ("run", "--losses", "triplet,group", "--dataset", "blobs", "--dry-run")
         (["--set", f"lr={DIGITS}"], "... (5,000 characters): must be a number > 0"),
         (["--set", f"group.anchors={10**20}"], "group.anchors=100000000000000000000: must be an integer >= 0, at most"),
         (["--losses", DIGITS], "no loss named '9999999999999999999999999999999999999999... (5,000 characters)'"),
+        (["--ensemble", DIGITS], "... (5,000 characters): must be integers from 2 to --seeds, which is 1"),
         (["--cpus-per-trial", "nan"], "--cpus-per-trial nan: must be a number >= 1"),
         (["--cpus-per-trial", "inf"], "--cpus-per-trial inf: must be a number >= 1"),
     ],
@@ -93,7 +94,13 @@ def test_an_absurd_number_in_a_protocol_names_the_file(small: Path, harness: Har
 
 
 def test_the_python_interface_refuses_them_too(small: Path, tmp_path: Path) -> None:
-    for options in ({"seeds": 10**5000}, {"trials": 10**6}, {"set": {"epochs": 10**5000}}, {"set": {"epochs": 10**20}}):
+    for options in (
+        {"seeds": 10**5000},
+        {"trials": 10**6},
+        {"set": {"epochs": 10**5000}},
+        {"set": {"epochs": 10**20}},
+        {"ensemble": 10**5000},
+    ):
         with pytest.raises(UserError):
             api.run("triplet", "blobs", results=tmp_path, executor="local", quiet=True, **options)
 

@@ -83,6 +83,7 @@ HOSTILE = {
     "threads": "torch.set_num_threads(4)",
     "autocast": "torch.set_autocast_enabled('cpu', True)",
     "grad mode": "torch.set_grad_enabled(False)",
+    "attention": "torch.backends.cuda.enable_flash_sdp(False)",  # on a CPU too
 }
 
 

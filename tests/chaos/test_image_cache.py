@@ -203,6 +203,20 @@ def test_a_run_says_that_the_cache_was_damaged(harness: Harness, tmp_path: Path)
     assert scores(tmp_path) == before
 
 
+@pytest.mark.fault("a disk that writes other pixels than it is given", "one line that names the cache, exit 2")
+def test_a_cache_that_is_damaged_when_it_is_made_is_one_line(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(
+        os, "pwrite", lambda file, content, place: write(file, bytes([content[0] ^ 1]) + content[1:], place)
+    )
+    said = harness("run", "--dataset", str(pictures(tmp_path / "pictures")), *TINY)
+    assert said.code == 2
+    assert "is damaged: the pixels of c0/0.bmp do not match their checksum, just after it was made; check" in said.err
+    assert said.err.splitlines()[-1].startswith("harness: ")
+
+
 @pytest.mark.fault(
     "image caches whose about.json is not UTF-8, a list, or nested deeply; `harness data cache ls` and `rm`",
     "listed and removed",

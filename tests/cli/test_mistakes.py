@@ -9,6 +9,17 @@ from harness.request import loss_names
 from tests.cli.records import stored
 from tests.conftest import Harness
 
+LONG = "x" * 300  # letters: no file system has such a name
+WITH_A_PATH = (
+    "run --dataset blobs --results {}",
+    "run --dataset blobs --weights {}",
+    "run --dataset blobs --losses ./{}.py:Mine",
+    "tables --results {}",
+    "status --results {}",
+    "rm 123abc --results {}",
+    "import {}",
+    "embed 123abc {}",
+)
 MISTAKES = [
     ("run --dataset blobs --losses grup", "no loss named 'grup'; did you mean 'group'?"),
     ("run --dataset blobs --losses all,group", "--losses all,group: all stands alone"),
@@ -152,11 +163,14 @@ MISTAKES = [
     ("run --dataset blobs --executor slurm", "--executor slurm: must be one of ray, local"),
     ("run --dataset blobs --executor ray --address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
     ("run --dataset blobs --storage nosuch://x", "--storage nosuch://x"),
+    ("run --dataset blobs --storage zip://x.zip", "--storage zip://x.zip: "),
+    ("run --dataset blobs --ensemble ² --seeds 3", "--ensemble ²: must be integers from 2 to --seeds, which is 3"),
+    *((line.format(LONG), "File name too long") for line in WITH_A_PATH),
     (f"embed 123abc {__file__}", "no result in"),
 ]
 
 
-@pytest.mark.parametrize(("line", "complaint"), MISTAKES, ids=[line for line, _ in MISTAKES])
+@pytest.mark.parametrize(("line", "complaint"), MISTAKES, ids=[line.replace(LONG, "LONG") for line, _ in MISTAKES])
 def test_a_mistake_is_one_line_that_says_what_is_allowed(
     small: Path, harness: Harness, tmp_path: Path, line: str, complaint: str
 ) -> None:

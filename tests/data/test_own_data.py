@@ -112,6 +112,8 @@ CSV_MISTAKES = [
     (b"file,label\n1.jpg,a\n", "the header is 'file,label'; must be"),
     (b"path;label\n", "the header is 'path;label'"),
     (b"path,label,label\n", "the header is 'path,label,label'"),
+    (b"path,label" + b",x" * 100_000, "; must be path,label or path,label,split"),
+    (b"path,label\n1.jpg," + b"9" * 5000, "(5,000 characters): must have at most 1000 characters"),
     (b"path,label\n", "no images under"),
     (b"path,label\n1.jpg,a\n2.jpg\n", "line 3: '2.jpg': must be path,label[,train|test|query|gallery]"),
     (b"path,label\n,a\n", "line 2: ',a': must be"),
@@ -140,6 +142,7 @@ def test_a_mistake_in_a_csv_is_told_with_its_place(tmp_path: Path, content: byte
     assert complaint in str(error.value)
     assert str(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(tmp_path)) + 250
 
 
 def test_a_toml_describes_data_that_lies_beside_it(tmp_path: Path) -> None:

@@ -17,3 +17,4 @@ def test_what_is_no_metric_is_not_known() -> None:
     assert known_metric("recall") is None
     assert recall_k("R@100") == 100
     assert recall_k("RP") is None
+    assert recall_k(f"R@{'9' * 5000}") is None

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,11 @@ class Trap:
         {"classes": np.array([0, 0, 1, 2])},
         {"classes": np.array([0.0, 0, 1, 1])},
         {"ranks": np.array([1, 3, 6, 0])},
+        {"ranks": np.array([[1, 3, 100, 0]])},
+        {"ranks": np.array([[1, 3, -1, 0]])},
+        {"precision": np.array([1.0, 0.5, 0.0, 1e30])},
+        {"average_precision": np.array([1.0, 0.5, 0.0, -1.0])},
+        {"depth": np.array(np.inf)},
         {"ranks": np.zeros((0, 4), dtype=int)},
         {"precision": np.array([1.0, np.nan, 0.0, 0.0])},
         {"precision": np.array(["a", "b", "c", "d"])},
@@ -111,7 +117,16 @@ def test_arrays_that_do_not_belong_together_are_one_error(arrays: dict[str, Any]
         PerQuery.from_bytes(content.getvalue())
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", values().to_bytes()[:-30], pickle.dumps(Trap())])
+def packed_otherwise() -> bytes:
+    """An archive whose files say that they are packed by a method that nobody knows."""
+    content = bytearray(values().to_bytes())
+    for signature, method in ((b"PK\x01\x02", 10), (b"PK\x03\x04", 8)):
+        for entry in re.finditer(signature, bytes(content)):
+            content[entry.start() + method] = 97
+    return bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", values().to_bytes()[:-30], pickle.dumps(Trap()), packed_otherwise()])
 def test_a_file_of_another_kind_is_one_error(content: bytes) -> None:
     with pytest.raises(ValueError, match="not the values of queries"):
         PerQuery.from_bytes(content)
