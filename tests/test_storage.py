@@ -174,6 +174,19 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_part(
     assert os.listdir(tmp_path / "checkpoints") == ["a.pt"]
 
 
+def test_what_has_to_survive_a_power_failure_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats and plans, which are written often, are not."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    storage = Storage(str(tmp_path))
+    storage.write("checkpoints/a.pt", b"12345")
+    assert synced == [5]
+    storage.write_sealed("pretrained/a.safetensors", "its owner", b"12345")
+    assert len(synced) == 2
+    storage.write_json("running/a.json", {})
+    assert len(synced) == 2
+
+
 def test_what_a_killed_writer_left_is_listed_apart(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     storage.write("checkpoints/a.pt", b"whole")

@@ -130,6 +130,26 @@ def test_a_trial_that_evaluates_is_running(tmp_path: Path, monkeypatch: pytest.M
     assert a_run(tmp_path, experiment("triplet"), local.execute)()
 
 
+@pytest.mark.fault(
+    "a loss forks, and its other process still writes a heartbeat and a checkpoint when its trial has ended",
+    "the trial is done, not running or lost; the next run removes both",
+)
+def test_what_a_process_writes_after_its_trial_ended_is_passed_over(tmp_path: Path) -> None:
+    store, trial = Store(tmp_path / "results"), a_trial()
+    storage = Storage(str(store.artifacts))
+    write_plan(storage, "living", [trial.name, a_trial(seed=1).name], started=1)
+    store.put(a_result(trial))
+    storage.write(checkpoint(trial.id), b"late")
+    for silence in (0, 1000):
+        write_heartbeat(storage, trial.name, "living", time=time.time() - silence)
+        assert (
+            status_of(tmp_path)[0] == "emoji · quick: 1 of 2 done, 0 running, 1 waiting, 0 failed, about 0:00:02 left"
+        )
+    storage.remove("plans/living.json")
+    sweep(storage, store)
+    assert not storage.names("running") + storage.names("checkpoints")
+
+
 def test_what_two_interrupted_runs_share_is_counted_once(tmp_path: Path) -> None:
     storage, names = Storage(str(tmp_path / "results" / "artifacts")), [a_trial(seed=seed).name for seed in range(3)]
     write_plan(storage, "first", names[:2], interrupted=True, started=1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harness.backbones.network import Network
-from harness.spec import Trial
+from harness.spec import SETTINGS, Trial
 from harness.training.optimizers import make_optimizer, make_scheduler, parameter_groups
 from harness.training.setup import Stage, main_stage
 from tests.training.trials import set_up, trial
@@ -67,6 +67,19 @@ def test_one_cycle_rises_to_the_rate_and_falls_to_nothing(small: Path) -> None:
     peak = rates.index(max(rates))
     assert rates[:peak] == sorted(rates[:peak])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+def test_one_cycle_also_moves_the_momentum_as_the_settings_say(small: Path) -> None:
+    model, stage = model_and_stage(trial(schedule="one-cycle", epochs=5))
+    optimizer = torch.optim.Adam(parameter_groups(model, stage))
+    scheduler = make_scheduler(optimizer, stage)
+    beta1 = []
+    for _ in range(stage.epochs * len(stage.batches)):
+        beta1.append(optimizer.param_groups[0]["betas"][0])
+        optimizer.step()
+        scheduler.step()
+    assert (beta1[0], min(beta1), beta1[-1]) == pytest.approx((0.95, 0.85, 0.95), abs=0.01)
+    assert "moves momentum (Adam's beta1) from 0.95 to 0.85 and back" in SETTINGS["schedule"].meaning
 
 
 def test_reloads_set_the_rate_to_a_tenth_once(small: Path) -> None:
