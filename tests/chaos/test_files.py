@@ -101,6 +101,10 @@ def beyond_the_end(stored: Checkpoint) -> Checkpoint:
     return dataclasses.replace(stored, epoch=99)
 
 
+def beyond_the_end_with_a_curve(stored: Checkpoint) -> Checkpoint:
+    return dataclasses.replace(stored, epoch=4, curve=[{**stored.curve[-1], "epoch": epoch} for epoch in range(1, 5)])
+
+
 def without_a_curve(stored: Checkpoint) -> Checkpoint:
     return dataclasses.replace(stored, curve=[])
 
@@ -130,6 +134,7 @@ def with_a_text_as_epoch(stored: Checkpoint) -> Checkpoint:
     "change",
     [
         beyond_the_end,
+        beyond_the_end_with_a_curve,
         without_a_curve,
         without_an_optimizer,
         of_another_network,
