@@ -429,7 +429,13 @@ def test_stored_sources_go_with_the_last_result_that_has_them(small: Path, harne
     assert harness("show", first, "--source", str(tmp_path / "written")).code == 0
     harness("rm", first)
     assert len(list(stored.iterdir())) == 2
+    foreign = tmp_path / "results" / "runs" / "blobs" / "mine.Mine" / "0123456789ab.json"
+    foreign.write_text("{")  # it may be a result of this loss
     harness("rm", second)
+    assert len(list(stored.iterdir())) == 2
+    foreign.unlink()
+    harness(*words)
+    harness("rm", first, second)
     assert not list(stored.iterdir())
 
 
