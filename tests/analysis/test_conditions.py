@@ -23,6 +23,11 @@ def test_a_row_under_other_conditions_than_most_losses_is_footnoted() -> None:
     assert not any(rows.values())
 
 
+def test_a_loss_with_many_seeds_does_not_outvote_the_others() -> None:
+    many = [under(loss_row("margin", "Margin", 0.8, seed=seed), threads=4) for seed in range(5)]
+    assert conditions.usual([*many, TRIPLET, GROUP])["threads"] == "1"
+
+
 def test_devices_are_told_apart_and_on_a_gpu_the_threads_do_not_count() -> None:
     cuda = [under(run, device_type="cuda", threads=8) for run in (TRIPLET, GROUP)]
     usual = conditions.usual([*cuda, NETWORK])
