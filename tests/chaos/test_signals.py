@@ -90,14 +90,14 @@ signals.heed()
 
 
 def interrupted(body: str, *numbers: int, before: Callable[[], None] = heed_ctrl_c) -> tuple[int, str, str]:
-    """A script that heeds signals, says "heeding" when it is ready, and gets these."""
+    """A script that heeds signals, says "heeding" when it is ready for one, and gets these."""
     body = "\n".join(body.splitlines())
     words = [sys.executable, "-c", SCRIPT.format(body=body)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
     running = subprocess.Popen(words, **pipes, text=True, preexec_fn=before)
     assert running.stdout is not None
-    assert running.stdout.readline() == "heeding\n"
     for number in numbers:
+        assert running.stdout.readline() == "heeding\n"
         running.send_signal(number)
     out, err = running.communicate(timeout=60)
     return running.returncode, out, err
@@ -129,12 +129,30 @@ def test_a_second_ctrl_c_does_not_interrupt_the_end() -> None:
             "    print('heeding', flush=True)",
             "    time.sleep(60)",
             "finally:",
+            "    print('heeding', flush=True)",
             "    time.sleep(0.5)",
             "    print('cleaned up', flush=True)",
             "    signals.leave()",
         ]
     )
     assert interrupted(body, signal.SIGINT, signal.SIGINT) == (130, "cleaned up\n", "")
+
+
+@pytest.mark.fault(
+    "Ctrl-C while Python runs a `__del__`, which swallows it", "130 after the time of grace, no traceback"
+)
+def test_ctrl_c_in_a_finalizer_ends_without_a_traceback() -> None:
+    body = "\n".join(
+        [
+            "class Slow:",
+            "    def __del__(self):",
+            "        print('heeding', flush=True)",
+            "        time.sleep(60)",
+            "Slow()",
+            "time.sleep(60)",
+        ]
+    )
+    assert interrupted(body, signal.SIGINT) == (130, "", "")
 
 
 def ignore_ctrl_c() -> None:
