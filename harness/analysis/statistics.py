@@ -77,13 +77,15 @@ class Parts:
 
     @property
     def freedom(self) -> Any:
-        """Satterthwaite's degrees of freedom; infinite where nothing varies."""
+        """Satterthwaite's degrees of freedom; infinite where nothing varies. At least 1: where few classes leave a rest
+        that is much larger than both other parts, they would approach 0, and the interval would have no end."""
         import numpy as np
 
         spread = self.seed**2 / self.seed_freedom + self.classes**2 / (self.C - 1)
         spread = spread + self.rest**2 / (max(self.S - 1, 1) * (self.C - 1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(spread > 0, (self.S * self.C * self.variance) ** 2 / spread, np.inf)
+            freedom = np.where(spread > 0, (self.S * self.C * self.variance) ** 2 / spread, np.inf)
+        return np.where(self.variance > 0, np.maximum(freedom, 1.0), freedom)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,14 @@ def test_the_variance_is_not_below_the_larger_of_its_first_two_parts() -> None:
     assert parts.variance == pytest.approx(0.02 / 12)
 
 
+def test_the_degrees_of_freedom_are_at_least_1() -> None:
+    """Few classes may leave a rest far above both other parts; the interval would be as wide as one likes."""
+    parts = Parts(seed=0.001, classes=0.002, rest=0.05, S=3, C=6, seed_freedom=2)
+    assert (18 * parts.variance) ** 2 < 0.05**2 / 10  # below 1 by Satterthwaite's formula
+    assert parts.freedom == 1
+    assert Estimate(0.1, parts).half == pytest.approx(t.ppf(0.975, 1) * math.sqrt(parts.variance))
+
+
 def test_where_nothing_varies_only_equal_values_are_not_different() -> None:
     same = Sums(np.full((3, 4), 5.0), TEN, (0, 1, 2))
     more = Sums(np.full((3, 4), 6.0), TEN, (0, 1, 2))
