@@ -24,8 +24,14 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 def origin() -> dict[str, str | None]:
     """What only the command knows, not its workers. Imports nothing heavy."""
-    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    words = [*program(), *sys.argv[1:]]
     return {"command": printable(shlex.join(map(redacted, words))), "commit": commit()}
+
+
+def program() -> list[str]:
+    """What was called, as it is typed."""
+    file = Path(sys.argv[0])
+    return ["python", "-m", "harness"] if file.parts[-2:] == ("harness", "__main__.py") else [file.name]
 
 
 def gather(job: Job, device: "torch.device", weights_sha256: str | None, images: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,9 +34,18 @@ def gc(
         say(f"{size / 1e6:10.1f} MB  {name}")
     count, total = len(unused), sum(unused.values()) / 1e6
     say(f"{total:10.1f} MB  in {count} file{'s' if count > 1 else ''} in {files.title}")
-    if not yes and not (sys.stdin.isatty() and typer.confirm("Remove them?")):
+    if not yes and not agreed():
         say("nothing was removed; --yes removes them")
         return
     for name in unused:
         files.remove(name)
     say("removed")
+
+
+def agreed() -> bool:
+    """Whether somebody at a terminal says yes. The end of input and Ctrl-C mean no."""
+    try:
+        return sys.stdin.isatty() and typer.confirm("Remove them?")
+    except typer.Abort:
+        say()  # the question has no newline
+        return False

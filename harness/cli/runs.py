@@ -124,7 +124,8 @@ def differences(result: Result) -> str:
     usual = config.usual(protocol, trial.dataset, trial.loss)
     knobs = defaults(trial.loss) if trial.loss in shipped() else {}
     expected = {**usual, **{f"{trial.loss}.{name}": value for name, value in {**knobs, **usual}.items()}}
-    words = []
+    elsewhere = trial.weights_kind != usual["weights"] and not trial.is_pixels
+    words = [f"weights={trial.weights_kind}"] if elsewhere else []
     for key, value in commands.assignments(trial, usual, protocol):
         if key not in ("fold", "seed") and (key not in expected or expected[key] != value):
             words.append(f"{key.removeprefix(f'{trial.loss}.')}={commands.written(value)}")

@@ -43,11 +43,12 @@ def show(
 ) -> None:
     """Print a stored record, or what there is to know about a loss, a protocol or a dataset. Below a record stand the
     command that makes it again, what may keep the numbers from being the same, and its experiments."""
-    page = page_about(name)
-    if page is not None and not as_json:
+    store, page = Store(results), page_about(name)
+    if page is not None and not (as_json and store.has(name)):
+        if as_json:
+            raise UserError(f"--json: must be with the id of a stored result or a failed trial, not with {name}")
         print_page(page)
         return
-    store = Store(results)
     if not store.has(name):
         show_failure(find_failure(name, store), store, as_json=as_json)
         return

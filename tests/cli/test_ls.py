@@ -4,14 +4,17 @@ import io
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import losses
 from harness.cli import listing
+from harness.cli.runs import differences
 from harness.spec import SETTINGS
 from tests.conftest import Harness
+from tests.factories import a_result, a_trial
 
 KINDS = ["losses", "datasets", "protocols", "settings", "runs"]
 
@@ -129,3 +132,11 @@ def test_settings_are_listed_with_their_meaning_limits_and_values(harness: Harne
         "allowed: an integer >= 0; value: 60 (counted, paper), 3 (cpu), 100 (fair), 4 (quick), 70 (released)"
         in " ".join(text.split())
     )
+
+
+def test_weights_that_are_not_the_protocols_differ_except_of_raw_pixels() -> None:
+    package = a_result(a_trial(weights="package"))
+    assert "weights" not in differences(package)
+    assert differences(replace(package, trial=a_trial(weights="none"))).startswith("weights=none")
+    pixels = a_trial(weights="none", backbone="pixels", loss="none", knobs={})
+    assert "weights" not in differences(replace(package, trial=pixels))

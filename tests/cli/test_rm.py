@@ -1,8 +1,11 @@
 """`harness rm`, and `harness run --rerun`: what is removed or replaced."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from harness.execution.announcement import announced
 from harness.spec import Failure
@@ -81,3 +84,18 @@ def test_rm_of_an_unknown_id_is_refused(harness: Harness, tmp_path: Path) -> Non
     Store(tmp_path / "results").put(a_result())
     said = harness("rm", "zzz")
     assert (said.code, "no result or failed trial in" in said.err) == (2, True)
+
+
+def test_gc_takes_the_end_of_its_input_for_a_no(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "results" / "artifacts" / "embeddings" / "abc.safetensors"
+    lost.parent.mkdir(parents=True)
+    (tmp_path / "results" / "runs").mkdir()
+    lost.write_bytes(bytes(100_000))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    said = harness("gc")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.endswith("Remove them? [y/N]: \nnothing was removed; --yes removes them\n")
+    assert lost.exists()

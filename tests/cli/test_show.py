@@ -98,6 +98,13 @@ def test_json_is_nothing_but_the_record(small: Path, harness: Harness, tmp_path:
     assert said.err == ""
 
 
+@pytest.mark.parametrize("name", ["group", "paper", "cub"])
+def test_json_is_of_records_not_of_names(harness: Harness, name: str) -> None:
+    said = harness("show", name, "--json")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"harness: --json: must be with the id of a stored result or a failed trial, not with {name}\n"
+
+
 def test_a_failed_trial_is_shown_with_its_traceback_as_lines(small: Path, harness: Harness, tmp_path: Path) -> None:
     said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--set", "lr=1e30")
     assert said.code == 1
