@@ -3,7 +3,9 @@
 import contextlib
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +62,16 @@ def prepare_streams() -> None:
 def say(text: object = "", *, end: str = "\n", error: bool = False) -> None:
     """Print to standard output, or to standard error."""
     print(printable(str(text)), end=end, file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def say_words(text: object) -> None:
+    """Print sentences: a terminal gets them broken between words, a file in one line."""
+    for line in str(text).splitlines():
+        if sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+            say(textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False))
+        else:
+            say(line)
 
 
 def say_afresh(text: str) -> None:

@@ -11,7 +11,7 @@ from harness.analysis import baselines, tuning
 from harness.analysis.results import configurations, on_test, score
 from harness.cli.app import exit_on_problems, option_of
 from harness.cli.listing import print_rows
-from harness.cli.output import say
+from harness.cli.output import say, say_words
 from harness.cli.screen import on_terminal, show
 from harness.spec import BATCH, SETTINGS, Failure, Result, Trial, Work, percent
 from harness.tables import captions
@@ -59,18 +59,18 @@ def print_plan(account: "Account", request: "Request") -> None:
     ]
     print_rows(rows, ["trial", "seed", "state", "lr", "values"], below="values")
     for line in values_found_elsewhere(account.final):
-        say(line)
+        say_words(line)
     if unnamed:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
         ensembles = len(account.unnamed_work()) - len(unnamed)
         also = f", and {ensembles} ensemble{'s' if ensembles > 1 else ''} of them" if ensembles else ""
-        say(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}{also}")
+        say_words(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}{also}")
     work = [*pending, *account.unnamed_work()]
     if not work:
         say("nothing to run: all are stored")
         return
     at_once = estimate.trials_at_once(request, len(work))
-    say(f"{len(work)} to run: {estimate.describe(work, account, request.threads, at_once)}")
+    say_words(f"{len(work)} to run: {estimate.describe(work, account, request.threads, at_once)}")
 
 
 def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:
@@ -119,7 +119,8 @@ def print_tables(account: "Account", results: list[Result]) -> None:
     built = build_all([*results, *others], ("losses", "ensembles"), options, experiments, Queries(account.store))
     show(built, f"harness tables --format markdown{option_of(account.store.root)}")
     for line in below_baselines(on_test(results)):
-        say(f"\n{line}")
+        say()
+        say_words(line)
     if results and not on_test(results):
         say("Tables show test classes; these results are in: harness ls runs", error=True)
 

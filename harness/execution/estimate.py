@@ -44,7 +44,9 @@ class Estimate:
 
     def __str__(self) -> str:
         trials = f"{self.at_once} trials at once" if self.at_once > 1 else "one trial at a time"
-        words = f"about {duration(self.seconds)} with {trials} on this machine, {self.disk / 1e6:.1f} MB of disk"
+        words = (
+            f"about {duration(max(1.0, self.seconds))} with {trials} on this machine, {self.disk / 1e6:.1f} MB of disk"
+        )
         if not self.timed:
             return f"{words}\nRough, from {self.learned} stored results like these: other work here makes it slower."
         return f"{words}\nVery rough, from a few batches timed now: k-means or other work here may double it."

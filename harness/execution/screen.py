@@ -74,7 +74,7 @@ class Screen:
 
     def headline(self, running: Sequence[Running]) -> str:
         """What is the same for all rows below."""
-        return " · ".join([printable(self.title), *self.same(running).values()])
+        return " · ".join(filter(None, (printable(self.title), *self.same(running).values())))
 
     def same(self, running: Sequence[Running]) -> dict[str, str]:
         """The fold and the seed, where all running trials have the same."""

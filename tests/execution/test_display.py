@@ -203,6 +203,11 @@ def test_what_is_the_same_for_all_rows_stands_once_at_the_top() -> None:
     assert "seed 1" in first
 
 
+def test_a_screen_without_a_title_begins_with_the_facts() -> None:
+    """`harness eval` measures runs of any dataset."""
+    assert Screen().headline([Running(a_trial(), PROGRESS)]) == "test · seed 0"
+
+
 def test_more_trials_than_lines_are_counted() -> None:
     lines = drawn(a_screen(*trials(30)), 80, height=24)
     assert len(lines) <= 24

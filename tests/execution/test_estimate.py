@@ -62,6 +62,10 @@ def test_as_many_trials_run_at_once_as_fit(
     assert estimate.trials_at_once(request, trials) == expected
 
 
+def test_an_estimate_is_never_of_no_time() -> None:
+    assert str(Estimate(0.2, 1, 0.0, 0, 1)).startswith("about 0:00:01 with ")
+
+
 def test_an_estimate_says_how_rough_it_is() -> None:
     by_results, by_timing = Estimate(600, 2, 1e6, 12, 0), Estimate(600, 1, 1e6, 12, 1)
     assert str(by_results) == (
