@@ -11,7 +11,7 @@ from harness.analysis import tuning
 from harness.analysis.results import Scored, compared_settings, scored_search
 from harness.spec import ROLES, TUNABLE, ExperimentRecord, Result, Trial, Tuned
 
-HOURS = "Hours count pre-training, training and evaluation, not waiting or preparing images."
+HOURS = "Hours are wall time of pre-training, training and evaluation, not of waiting or preparing images."
 
 SHARED_HOURS = "A pre-training that losses share counts for each of them."
 TEACHERS_HOURS = "A teacher's hours and images count for its students too."

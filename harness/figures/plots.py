@@ -97,7 +97,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     if not group.final():
         raise missing("cost", group)
     series, remark = lines(group.final(), group.sort)
-    figure, axes = plot(group, "Training (minutes)", "Recall@1 (%)")
+    figure, axes = plot(group, "Training (minutes of wall time)", "Recall@1 (%)")
     preparing = pretraining([run for line in series for run in line.runs])
     points = []
     for line in series:

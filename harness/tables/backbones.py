@@ -47,7 +47,8 @@ def table(protocol: str, datasets: Sequence[OnDataset], stored: Stored, options:
         *asked,
         *captions.nmi(datasets, columns, options.recipe),
     ]
-    short = (*changed, *short_legend("backbones", datasets, columns, every), *asked)
+    recipe = captions.unusual_nmi(datasets, columns, options.recipe)
+    short = (*changed, *short_legend("backbones", datasets, columns, every), *asked, *recipe)
     return Table("backbones", protocol, "", columns, every, " ".join(sentences), short=short)
 
 

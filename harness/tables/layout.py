@@ -136,7 +136,7 @@ class Table:
         """A mark per row, which names its notes: [a,c], empty without any; and the notes, each once."""
         texts = dict.fromkeys(note for row in self.rows for note in row.notes)
         names = {text: letters(place) for place, text in enumerate(texts)}
-        marks = [",".join(names[note] for note in dict.fromkeys(row.notes)) for row in self.rows]
+        marks = [",".join(names[note] for note in texts if note in row.notes) for row in self.rows]
         return [f"[{mark}]" if mark else "" for mark in marks], [f"[{names[text]}] {text}" for text in texts]
 
 

@@ -99,5 +99,6 @@ def table(kind: Kind, comparison: Comparison, datasets: Sequence[OnDataset], sto
         *captions.epochs(datasets, stored.budgets),
         *captions.budgets(datasets, stored.budgets),
     ]
-    short = (*changed, *short_legend(kind, datasets, columns, every), *asked)
+    recipe = captions.unusual_nmi(datasets, columns, options.recipe)
+    short = (*changed, *short_legend(kind, datasets, columns, every), *asked, *recipe)
     return Table(kind, comparison.protocol, comparison.backbone, columns, every, " ".join(sentences), short=short)

@@ -7,7 +7,7 @@ import pytest
 from harness.analysis.budget import HOURS
 from harness.spec.recipes import HARTIGAN, LLOYD, SKLEARN
 from harness.tables.build import build
-from harness.tables.layout import Options
+from harness.tables.layout import Options, Row, Table
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
@@ -71,6 +71,11 @@ def test_a_loss_below_a_baseline_is_footnoted_and_equal_notes_share_a_mark() -> 
     assert notes["N-Pairs"] == ("Below raw pixels in R@1.",)
     assert not notes["Triplet"]
     assert not notes["Untrained network"]
+
+
+def test_marks_stand_in_the_order_of_the_notes() -> None:
+    rows = [Row("A", (), notes=("x", "y")), Row("B", (), notes=("z", "y", "x"))]
+    assert Table("losses", "quick", "", (), tuple(rows), "").footnotes()[0] == ["[a,b]", "[a,b,c]"]
 
 
 def test_a_loss_that_was_0_is_footnoted() -> None:

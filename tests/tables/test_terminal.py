@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.queries import Queries
+from harness.spec.recipes import SKLEARN
 from harness.store import Store
 from harness.tables.build import build
 from harness.tables.layout import Kind, Options, Table
@@ -76,6 +77,15 @@ def test_the_caption_is_short_and_names_what_was_set_and_where_the_rest_is() -> 
     assert "Budget per loss" in table.caption
     assert "Budget per loss" not in text
     assert "harness tables --format markdown" in text
+
+
+@pytest.mark.parametrize("kind", ["losses", "backbones"])
+def test_a_terminal_names_a_recipe_that_is_not_the_usual_one(kind: Kind) -> None:
+    by_sklearn = [replace(one, conventions={"NMI": str(SKLEARN)}) for one in USUAL]
+    (table,) = build(by_sklearn, kind, options=Options(recipe="sklearn"))
+    assert "NMI by the k-means recipe sklearn." in words(drawn(table, 80))
+    (table,) = build(USUAL, kind)
+    assert "recipe" not in words(drawn(table, 80))
 
 
 @pytest.mark.parametrize(
