@@ -64,7 +64,7 @@ def download(backbone: str, tag: str, options: dict[str, Any]) -> nn.Module:
     try:
         return timm.create_model(name, pretrained=True, **options)
     except Exception as error:  # the hub's client raises a different one for each transport
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
             f"the weights {name} cannot be downloaded from the hub: {reason}. Without it: --weights FILE, or "
             f"--weights package for {', '.join(packaged.FILES)}"

@@ -64,7 +64,8 @@ def print_plan(account: "Account", request: "Request") -> None:
         chosen = "values and number of epochs" if experiment.protocol.select_epochs else "values"
         ensembles = len(account.unnamed_work()) - len(unnamed)
         also = f", and {ensembles} ensemble{'s' if ensembles > 1 else ''} of them" if ensembles else ""
-        say_words(f"then {len(unnamed)} final runs with the {chosen} of the best {experiment.protocol.select}{also}")
+        runs = f"{len(unnamed)} final run{'s' if len(unnamed) > 1 else ''}"
+        say_words(f"then {runs} with the {chosen} of the best {experiment.protocol.select}{also}")
     work = [*pending, *account.unnamed_work()]
     if not work:
         say("nothing to run: all are stored")

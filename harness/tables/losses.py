@@ -55,10 +55,13 @@ def ensembles(results: Sequence[Result], stored: Stored, options: Options) -> li
 
 def check_metrics(results: Sequence[Result], metrics: Sequence[str]) -> None:
     """A UserError for a metric that no result has. One that a table lacks is a column of dashes there."""
-    known = {name for result in on_test(results) for name in result.metrics}
+    tested = on_test(results)
+    known = {name for result in tested for name in result.metrics}
+    stored = any(result.queries for result in tested)
     for name in metrics if known else ():
         if name not in known and recall_k(name) is not None:
-            raise UserError(f"{name}: not measured, and beyond the neighbours that are stored of each query")
+            why = "beyond the neighbours that are stored of each query" if stored else "no values of queries are stored"
+            raise UserError(f"{name}: not measured, and {why}")
         if name not in known:
             raise unknown("metric", name, sorted(known, key=metric_order))
 

@@ -199,7 +199,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_with_the_other_ways(monkeypatc
 
     def offline(name: str, pretrained: bool = False, **options: Any) -> Any:
         if pretrained:
-            raise OSError("We couldn't connect to the hub\nmore lines")
+            raise OSError("We couldn't connect to the hub.\nmore lines")
         return real(name, pretrained=False, **options)
 
     monkeypatch.setattr(timm, "create_model", offline)
@@ -207,7 +207,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_with_the_other_ways(monkeypatc
         network.create(trial_of("resnet18", "hub:a1_in1k"))
     story = str(error.value)
     assert story.startswith(
-        "the weights resnet18.a1_in1k cannot be downloaded from the hub: We couldn't connect to the hub."
+        "the weights resnet18.a1_in1k cannot be downloaded from the hub: We couldn't connect to the hub. Without"
     )
     assert "--weights FILE" in story
     assert "--weights package" in story

@@ -95,6 +95,8 @@ def test_dry_run_prints_the_plan_and_runs_nothing(small: Path, harness: Harness,
     assert "9 to run: about 0:0" in said.out  # 4 of the search, the untrained network's second seed, 4 final
     assert "MB of disk" in said.out
     assert len(stored(tmp_path / "results")) == 2
+    alone = harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "1", "--dry-run")
+    assert "then 1 final run with the values of the best R@1" in alone.out
 
 
 def test_losses_accept_a_dash(small: Path, harness: Harness) -> None:

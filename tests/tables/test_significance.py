@@ -202,6 +202,12 @@ def test_a_recall_beyond_the_stored_neighbours_is_one_line(store: Store) -> None
         table_of(store, seeds("group", 0.9), metrics=("R@6",))
 
 
+def test_a_recall_of_records_without_stored_values_is_said_to_be_of_such(store: Store) -> None:
+    older = [replace(run, per_query=b"", queries={}) for run in seeds("group", 0.9)]
+    with pytest.raises(UserError, match="R@6: not measured, and no values of queries are stored"):
+        table_of(store, older, metrics=("R@6",))
+
+
 def test_queries_without_a_match_are_counted_in_the_caption(store: Store) -> None:
     run = answered("group")
     lonely = replace(run, queries={**run.queries, "without_match": 3})
