@@ -60,15 +60,14 @@ class Docstring:
 
     def parts(self) -> Iterator[tuple[Literal["formula", "item", "prose"], str]]:
         """A formula is a line that begins `L = `, `X(t+1) = `, `J_ij = `; it goes on to the end of its sentence and
-        keeps its lines."""
+        keeps its lines. An item is a line that begins with a dash, and those that go on with it."""
         for paragraph in re.split(r"\n\s*\n", self.text):
             formula, rest = split_formula(paragraph)
             if formula:
                 yield "formula", formula
-            if rest.startswith("- "):
-                yield from (("item", " ".join(item.split())[2:]) for item in re.split(r"\n(?=- )", rest))
-            elif rest:
-                yield "prose", " ".join(rest.split())
+            for part in re.split(r"\n(?=- )", rest) if rest else ():
+                words = " ".join(part.split())
+                yield ("item", words.removeprefix("- ")) if part.startswith("- ") else ("prose", words)
 
 
 Part = str | Heading | Facts | Table | Block | Docstring

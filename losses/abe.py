@@ -16,7 +16,7 @@ class Abe(Loss):
 
     L = sum_m L_m + diversity L_div
     L_m   = 1/2 mean over positive pairs of D_m^2  +  1/2 mean over negative pairs of [margin - D_m^2]+
-    L_div = mean over images i of the sum over p < q of [ apart - |B_p(x_i) - B_q(x_i)|^2 ]+
+    L_div = mean over images i of the sum over p < q of [ apart - |B_p(x_i) - B_q(x_i)|^2 ]+.
     D_m is the distance of two images in learner m, whose embeddings have unit length. margin, apart and diversity are
     1, as published: learners of an image are pushed apart until they are 60 degrees from each other.
 

@@ -13,11 +13,14 @@ class Bier(boosting_.Boosted, Loss):
     """Learners of 3 : 5 : 8 dimensions, each trained on the pairs that those before it get wrong (Opitz et al.).
 
     Learner m gives f_m = W_m h + b_m, h the pooled features; s_m(i, j) is the cosine of two images in it.
+
     L = (1/M) sum_m sum_ij log(1 + exp(-u_m(i, j))) B_m(i, j) V(i, j),  u_m = alpha (s_m - beta) m_ij,
     m_ij = 1 for two images of a class and -cost for images of two classes. V is 0 for i = j, 1/P for positive and 1/N
     for negative pairs; N counts the ordered negative pairs, P the positive ones and each image with itself.
 
-    B_1 = 1. The others follow from the learners before, without a gradient through them (`boosting`):
+    The first learner has B_1 = 1. The others follow from the learners before, without a gradient through them
+    (`boosting`):
+
     - "simple", the released code's default: A_0 = 0.5, A_m = A_(m-1) + shrinkage u_m; B_(m+1) = sigmoid(-A_m), of
       negative pairs twice that.
     - "eta", the paper's, as far as the released code and general knowledge tell: S_m = (1 - eta_m) S_(m-1) + eta_m s_m,

@@ -1,6 +1,7 @@
 """The documentation: its commands parse, its links lead somewhere, its tables agree with the files they describe."""
 
 import importlib.util
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typer.exceptions import TyperException
 import losses
 from harness import config
 from harness.cli.main import app
+from harness.pages import Docstring
 from harness.spec import UserError
 from tests.test_architecture import ROOT as PACKAGE
 from tests.test_architecture import files, imported, ours, unit
@@ -150,6 +152,18 @@ def test_a_formula_ends_with_its_sentence_and_the_rest_is_prose(generate: Module
         "The paper sums; `k` is 2.",
         "- one item\n- two",
     ]
+
+
+def test_items_may_follow_a_sentence_without_a_blank_line() -> None:
+    parts = list(Docstring("What it does:\n- one\n  item\n- two").parts())
+    assert parts == [("prose", "What it does:"), ("item", "one item"), ("item", "two")]
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_no_item_and_no_sentence_about_symbols_is_part_of_a_formula(name: str) -> None:
+    for kind, text in Docstring(inspect.getdoc(losses.get(name)) or "").parts():
+        if kind == "formula":
+            assert not re.search(r"[\]\w+)] *\n+ *[A-Z]\w* is ", text), text
 
 
 def test_a_signature_is_shown_as_it_is_written(generate: ModuleType) -> None:
