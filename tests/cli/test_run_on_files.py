@@ -25,9 +25,8 @@ def test_a_run_on_sop_stores_results_and_prints_its_recalls_and_then_has_nothing
     assert without.code == 2
     assert without.err.count("\n") == 1
     for part in (
-        f"searched {root}/Stanford_Online_Products, ",
-        "for Ebay_train.txt, Ebay_test.txt",
-        "by hand: https://example.org/sop",
+        f"searched {root} and its Stanford_Online_Products, sop for Ebay_train.txt, Ebay_test.txt",
+        "see: harness show sop",
     ):
         assert part in without.err
     assert not (tmp_path / "results").exists()
