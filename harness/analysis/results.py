@@ -177,19 +177,24 @@ def dataset_order(name: str) -> float:
     return shipped.order if shipped and shipped.order else math.inf
 
 
-def usual_settings(results: Iterable[Result]) -> dict[str, Any]:
+def usual_settings(results: Iterable[Result], own: Sequence[str] = ()) -> dict[str, Any]:
     """The settings that most losses share, of those that a fair comparison keeps equal, among results of one protocol.
     Settings are compared as a whole, so that some losses were trained with exactly these. Ties go to the most runs,
-    then to the latest run. Empty if there are no losses."""
+    then to the latest run. Empty if there are no losses. `own`: settings in which results differ by design."""
     trained = [result for result in results if not result.trial.is_baseline]
     if not trained:
         return {}
-    names = compared_settings(trained[0].trial.protocol)
+    names = [name for name in compared_settings(trained[0].trial.protocol) if name not in own]
     alike: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
     for result in trained:
-        alike[tuple(getattr(result.trial, name) for name in names)].append(result)
+        alike[tuple(setting(result.trial, name, own) for name in names)].append(result)
     usual = max(alike, key=lambda values: (len({run.trial.loss for run in alike[values]}), *amount(alike[values])))
     return dict(zip(names, usual, strict=True))
+
+
+def setting(trial: Trial, name: str, own: Sequence[str] = ()) -> Any:
+    """The value of a setting; where backbones differ by design, of weights the kind, because each has its own."""
+    return trial.weights_kind if name == "weights" and "backbone" in own else getattr(trial, name)
 
 
 def compared_settings(protocol: str) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from harness.analysis.results import OnDataset, by_dataset, group_by, on_test
 from harness.spec import Result
 from harness.tables import captions
-from harness.tables.layout import PARAMETERS, Column, Options, Row, Stored, Table
+from harness.tables.layout import PARAMETERS, Column, Options, Stored, Table
 from harness.tables.legend import legend, short_legend
 from harness.tables.rows import published_rows, rows
-from harness.tables.significance import marked
 
 METRICS = ("R@1", "NMI")
+OWN = ("backbone",)  # in which rows differ by design
 
 
 def backbones(results: Sequence[Result], stored: Stored, options: Options) -> list[Table]:
@@ -29,17 +29,12 @@ def table(protocol: str, datasets: Sequence[OnDataset], stored: Stored, options:
     columns = tuple(
         Column(dataset.title, name, dataset.dataset) for dataset in datasets for name in (PARAMETERS, *METRICS)
     )
-    measured: list[Row] = []
-    for backbone in sorted({result.trial.backbone for dataset in datasets for result in dataset.results}):
-        parts = [with_backbone(dataset, backbone) for dataset in datasets]
-        of_backbone = rows([part for part in parts if part.results], columns, stored, options)
-        measured += [replace(row, label=f"{row.label}, {backbone}") for row in of_backbone]
-    measured = marked(measured)
+    measured = rows(datasets, columns, stored, options, own=OWN)
     printed = published_rows("backbones", columns) if options.published == "rows" else []
     if printed:
         measured = [replace(row, section="Measured here") for row in measured]
     every = (*printed, *measured)
-    changed = captions.unlike_protocol(datasets, own=("backbone",))
+    changed = captions.unlike_protocol(datasets, own=OWN)
     asked = captions.left_out_numbers(datasets, columns, options)
     sentences = [
         *changed,
@@ -50,7 +45,3 @@ def table(protocol: str, datasets: Sequence[OnDataset], stored: Stored, options:
     recipe = captions.unusual_nmi(datasets, columns, options.recipe)
     short = (*changed, *short_legend("backbones", datasets, columns, every), *asked, *recipe)
     return Table("backbones", protocol, "", columns, every, " ".join(sentences), short=short)
-
-
-def with_backbone(dataset: OnDataset, backbone: str) -> OnDataset:
-    return replace(dataset, results=tuple(run for run in dataset.results if run.trial.backbone == backbone))

@@ -8,7 +8,7 @@ import losses
 from harness import commands
 from harness.analysis import baselines, budget, conditions, reference, tuning
 from harness.analysis.budget import Budget, Budgets
-from harness.analysis.results import OnDataset, configurations, telling_settings, usual_settings
+from harness.analysis.results import OnDataset, configurations, setting, telling_settings, usual_settings
 from harness.spec import Result, Trial, Tuned
 from harness.spec.recipes import LLOYD, recipe_of
 from harness.tables.layout import Column, Options, Published
@@ -40,7 +40,7 @@ def unlike_protocol(datasets: Sequence[OnDataset], own: Sequence[str] = ()) -> l
     for dataset in datasets:
         different = [
             f"{difference.name} = {written(difference.here)} (protocol: {written(difference.there)})"
-            for difference in tuning.unlike_protocol(typical(dataset.results))
+            for difference in tuning.unlike_protocol(typical(dataset.results, own))
             if difference.name not in own
         ]
         if different:
@@ -63,11 +63,11 @@ def left_out_numbers(datasets: Sequence[OnDataset], columns: Sequence[Column], o
     return [f"{reference.paper()['cite']}, has numbers for other settings: --published beside shows them."]
 
 
-def typical(results: Sequence[Result]) -> Trial:
+def typical(results: Sequence[Result], own: Sequence[str] = ()) -> Trial:
     """A trial with the settings of most losses; of baselines alone the untrained network."""
-    usual = usual_settings(results)
+    usual = usual_settings(results, own)
     trained = [run.trial for run in results if not run.trial.is_baseline]
-    alike = [trial for trial in trained if all(getattr(trial, name) == usual[name] for name in usual)]
+    alike = [trial for trial in trained if all(setting(trial, name, own) == usual[name] for name in usual)]
     networks = [run.trial for run in results if not run.trial.is_pixels]
     return (alike or networks or [results[0].trial])[0]
 
@@ -113,12 +113,9 @@ def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
     return [f"The number of epochs of {whose} was chosen on validation classes."]
 
 
-def footnotes(
-    runs: Sequence[Result], usual: Mapping[str, Any], recipe: str, metrics: Sequence[str], published: Published
-) -> tuple[str, ...]:
+def footnotes(runs: Sequence[Result], recipe: str, metrics: Sequence[str]) -> tuple[str, ...]:
     """What a reader has to know about a row, given its runs: what a method has that a loss has not, an epoch chosen on
-    test classes, settings that the other rows do not have, NMI by another recipe and, with the paper's numbers beside
-    ours, what the paper did differently."""
+    test classes, images that were left out, NMI by another recipe."""
     result, trial = runs[0], runs[0].trial
     notes = [losses.facts(trial.loss).extras] if reference.is_method(trial.loss) else []
     if trial.epoch_chosen_on:
@@ -133,14 +130,18 @@ def footnotes(
         notes.append("Recorded before fingerprints covered the split of a list: which classes trained is not known.")
     if "NMI" in metrics:
         notes += nmi_notes(runs, recipe)
+    return tuple(notes)
+
+
+def setting_notes(trial: Trial, usual: Mapping[str, Any], own: Sequence[str] = ()) -> Iterator[str]:
+    """The settings of a row that most losses do not have. `own`: those in which rows differ by design."""
     different = [
-        f"{name} = {written(getattr(trial, name))} (others: {written(usual[name])})"
+        f"{name} = {written(setting(trial, name, own))} (others: {written(usual[name])})"
         for name in telling_settings(trial)
-        if name in usual and getattr(trial, name) != usual[name]
+        if name in usual and setting(trial, name, own) != usual[name]
     ]
     if different:
-        notes.append(f"{'Measured' if trial.is_baseline else 'Trained'} differently: {'; '.join(different)}.")
-    return (*notes, *(papers_notes(result, metrics) if stands_beside(result, published) else ()))
+        yield f"{'Measured' if trial.is_baseline else 'Trained'} differently: {'; '.join(different)}."
 
 
 def stands_beside(result: Result, published: Published) -> bool:
@@ -228,17 +229,19 @@ def training_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterato
         yield f"Below {' and '.join(better)} in {baselines.FIRST_RECALL}."
 
 
-def papers_notes(result: Result, metrics: Sequence[str]) -> list[str]:
-    """Why a row is not comparable with the paper's numbers beside it."""
+def papers_notes(result: Result, metrics: Sequence[str], published: Published) -> list[str]:
+    """With the paper's numbers beside ours, what the paper did differently."""
+    if not stands_beside(result, published):
+        return []
     different = [
         f"{difference.setting} = {written(difference.value)} ({difference.by}: {any_of(difference.expected)})"
         for difference in reference.differences(result)
     ]
     notes = [f"Not the paper's setting: {'; '.join(different)}."] if different else []
     for metric in metrics:
-        published = reference.number(result, metric)
-        if published and published.note:
-            notes.append(f"The published {metric}: {published.note}.")
+        number = reference.number(result, metric)
+        if number and number.note:
+            notes.append(f"The published {metric}: {number.note}.")
     return notes
 
 

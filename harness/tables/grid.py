@@ -22,11 +22,13 @@ def grid(experiment: Experiment, cells: Sequence[Trial], results: Sequence[Resul
     rows = []
     for configuration, trial in {trial.configuration: trial for trial in cells}.items():
         cell = scored.get(configuration)
-        numbers = ("0", "-", "-")
+        numbers: tuple[str, ...] = ("0", "-", "-")
+        notes: tuple[str, ...] = ()
         if cell is not None:
             numbers = (str(len(cell.runs)), percent(cell.score), percent(cell.score - best))
+            notes = (*captions.condition_notes(cell.runs, trained), *captions.training_notes(cell.runs, trained))
         values = (varied_value(trial, key, experiment) for key in experiment.grid)
-        rows.append(Row(titles[trial.loss], tuple(map(Cell, (*values, *numbers)))))
+        rows.append(Row(titles[trial.loss], tuple(map(Cell, (*values, *numbers))), notes=notes))
     first = cells[0]
     classes = (
         "Test classes: nothing is selected by this table" if first.on_test else f"Validation classes ({first.fold})"

@@ -19,6 +19,7 @@ class Place(NamedTuple):
 
     trained: bool  # baselines come first
     network: bool  # raw pixels before the untrained network
+    backbone: str  # where rows have several; else empty
     loss: str
     ensemble: int
     number: int  # tells rows of equal labels apart, which differ in what their footnotes say
@@ -31,16 +32,17 @@ def rows(
     stored: Stored,
     options: Options,
     section_of: Callable[[Place], str] = lambda place: "",
+    own: Sequence[str] = (),
 ) -> list[Row]:
     """One row per loss, its seeds joined, over all datasets; a loss with several configurations on a dataset has a row
-    for each. `section_of`: where a trained row stands."""
+    for each. `section_of`: where a trained row stands; `own`: settings in which rows differ by design."""
     runs: dict[Place, dict[str, list[Result]]] = {}
     notes: dict[Place, dict[str, tuple[str, ...]]] = {}
     for dataset in datasets:
         title = dataset.title
         metrics = [column.name for column in columns if column.group == title]
         configurations = [same for _, same in group_by(dataset.results, same_row)]
-        usual = usual_settings(dataset.results)
+        usual = usual_settings(dataset.results, own)
         budgets = {
             same[0].id: stored.budgets.of(same[0].trial) for same in configurations if not same[0].trial.is_baseline
         }
@@ -48,13 +50,15 @@ def rows(
         apart = distinctions([same[0] for same in configurations], budgets)
         for same in configurations:
             distinction = apart[same[0].id]
-            place = place_of(same[0], distinction.label)
+            place = place_of(same[0], distinction.label, own)
             while title in runs.get(place, {}):
                 place = place._replace(number=place.number + 1)
             runs.setdefault(place, {})[title] = same
             notes.setdefault(place, {})[title] = (
                 *filter(None, [distinction.note]),
-                *captions.footnotes(same, usual, options.recipe, metrics, options.published),
+                *captions.footnotes(same, options.recipe, metrics),
+                *captions.setting_notes(same[0].trial, usual, own),
+                *captions.papers_notes(same[0], metrics, options.published),
                 *(captions.teacher_notes(budgets[same[0].id]) if same[0].id in budgets else ()),
                 *(captions.origin_notes(budgets[same[0].id], origin) if same[0].id in budgets else ()),
                 *captions.condition_notes(same, dataset.results),
@@ -88,9 +92,11 @@ def same_row(result: Result) -> tuple[int, str]:
     return result.ensemble, result.trial.configuration
 
 
-def place_of(result: Result, label: str) -> Place:
+def place_of(result: Result, label: str, own: Sequence[str]) -> Place:
     trial = result.trial
-    return Place(not trial.is_baseline, not trial.is_pixels, trial.loss, result.ensemble, 0, result.label + label)
+    backbone, label = trial.backbone if "backbone" in own else "", result.label + label
+    label = f"{label}, {backbone}" if backbone else label
+    return Place(not trial.is_baseline, not trial.is_pixels, backbone, trial.loss, result.ensemble, 0, label)
 
 
 class Distinction(NamedTuple):

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from harness.analysis import budget
 from harness.analysis.budget import Budget, Budgets
-from harness.analysis.results import Comparison, OnDataset, by_dataset, comparisons, group_by, on_test
+from harness.analysis.results import (
+    Comparison,
+    OnDataset,
+    by_dataset,
+    comparisons,
+    group_by,
+    on_test,
+    usual_settings,
+)
 from harness.analysis.statistics import expected_best
 from harness.spec import Result, percent
 from harness.tables import captions
@@ -30,12 +38,18 @@ def table(comparison: Comparison, dataset: OnDataset, stored: Budgets) -> Table:
         examples += of_loss
         budgets |= {run.id: stored.of(run.trial) for run in of_loss}
     metric = budget.selected_by(comparison.protocol, budgets.values())
+    usual = usual_settings(dataset.results)
     rows = []
     apart = distinctions(examples, budgets)
     for run in examples:
         spent = budgets[run.id]
         cells = tuple(Cell(text) for text in row_texts(run, spent))
-        rows.append((run.trial.loss, Row(run.title + apart[run.id].label, cells, notes=row_notes(spent, metric))))
+        notes = (
+            *row_notes(spent, metric),
+            *captions.setting_notes(run.trial, usual),
+            *captions.condition_notes(spent.runs, dataset.results),
+        )
+        rows.append((run.trial.loss, Row(run.title + apart[run.id].label, cells, notes=notes)))
     rows.sort(key=lambda row: (row[0], row[1].label))
     names = ("trials", "final runs", "hours", "images seen", f"best {metric}", f"expected best {metric}", "values")
     return Table(

@@ -1,6 +1,7 @@
 """`harness run --grid`: which cells run, and the table of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def test_a_grid_says_what_was_set_otherwise_than_the_protocol() -> None:
     assert table is not None
     assert table.caption.startswith("Protocol quick, but epochs = 1 (protocol: 4). Validation")
     assert grid(experiment, cells, []) is None  # all failed
+
+
+def test_cells_that_were_not_run_alike_or_not_trained_are_footnoted() -> None:
+    experiment = Experiment(
+        config.dataset("emoji"), config.protocol("quick"), (config.loss("triplet"),), grid={"lr": (0.1, 0.2, 0.3)}
+    )
+    cells = plan.grid(experiment)
+    results = [replace(a_result(cell), provenance={"device_type": "cpu", "threads": 1}) for cell in cells]
+    results[1] = replace(results[1], provenance={"device_type": "cpu", "threads": 2})
+    results[2] = replace(results[2], curve=({"epoch": 1, "loss": 0.0},))
+    table = grid(experiment, cells, results)
+    assert table is not None
+    assert [row.notes for row in table.rows] == [
+        (),
+        ("Run under other conditions: threads = 2 (others: 1).",),
+        ("Its loss was 0 in every epoch: it was not trained.",),
+    ]
+    assert "| Triplet[a] |" in markdown(table)
 
 
 def test_a_grid_runs_its_cells_and_nothing_else_and_only_once(small: Path, harness: Harness, tmp_path: Path) -> None:

@@ -126,6 +126,27 @@ def test_backbones_are_rows_with_their_parameters() -> None:
     assert table.rows[1].cells[1].published == "65.5"
 
 
+def test_rows_of_different_backbones_say_how_else_they_differ() -> None:
+    """Settings, search and conditions; the network and the tag of its weights differ by design."""
+    many = [cub(loss, 0.6, weights="hub:a") for loss in ("group", "triplet")]
+    other = cub("group", 0.5, backbone="densenet121", weights="hub:b", epochs=7)
+    search = [cub("group", 0.4, backbone="densenet121", weights="hub:b", epochs=7, fold="val0", lr=0.1)]
+    results = [replace(run, provenance={"device_type": "cpu", "threads": 1}) for run in many]
+    results += [replace(run, provenance={"device_type": "cpu", "threads": 4}) for run in (other, *search)]
+    (table,) = build(results, "backbones", Options(published="none"))
+    notes = {row.label: row.notes for row in table.rows}
+    assert notes.pop("group, densenet121") == (
+        "Trained differently: epochs = 7 (others: 60).",
+        "1 random-search trial (others: no random search).",
+        "Run under other conditions: threads = 4 (others: 1).",
+    )
+    assert not any(notes.values())
+    random = [cub("margin", 0.5, backbone="densenet121", weights="none")]
+    (table,) = build([*many, *random], "backbones", Options(published="none"))
+    assert table.rows[-1].label == "margin, densenet121"
+    assert table.rows[-1].notes == ("Trained differently: weights = none (others: hub).",)
+
+
 def test_a_metric_that_only_one_protocol_has_is_a_dash_in_the_others() -> None:
     other = replace(loss_row("group", "Group Loss", 0.7, protocol="other"), metrics={"R@1": 0.7})
     first, second = build([other, *USUAL], options=Options(metrics=("R@10",)))

@@ -77,3 +77,16 @@ def test_files_are_named_by_the_dataset_not_by_its_title() -> None:
         "search-cub-v1-0123456789ab-paper-bn_inception",
         "search-cub-v1-abc-paper-bn_inception",
     ]
+
+
+def test_rows_that_were_not_trained_alike_are_footnoted() -> None:
+    def on(threads: int, loss: str, **changes: int | str) -> Result:
+        return replace(loss_row(loss, loss, 0.5, **changes), provenance={"device_type": "cpu", "threads": threads})
+
+    runs = [on(1, "triplet"), on(1, "group"), on(1, "group", seed=1), on(1, "margin", epochs=7)]
+    (table,) = build([*runs, on(4, "group", fold="val0", lr=0.1)], "search")
+    assert {row.label: row.notes for row in table.rows} == {
+        "triplet": (),
+        "group": ("Run under other conditions: threads = 1 (2 runs), 4 (1 run).",),
+        "margin": ("Trained differently: epochs = 7 (others: 4).",),
+    }
