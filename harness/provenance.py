@@ -42,12 +42,11 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         **job.origin,
         "harness": harness.__version__,
         "python": platform.python_version(),
-        "packages": {name: version_of(name) for name in PACKAGES},
         "platform": platform.platform(),
         "node": platform.node(),
-        "device_type": device.type,
+        **conditions(device),
+        "packages": {name: version_of(name) for name in PACKAGES},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
-        "threads": torch.get_num_threads(),
         "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
@@ -55,6 +54,17 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         "sources": {path: own.digest(text) for path, text in job.sources.items()},  # of a user's own loss
         "pid": os.getpid(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def conditions(device: "torch.device") -> dict[str, Any]:
+    """What moves the numbers of a training and is not part of its trial, as `gather` tells it."""
+    import torch
+
+    return {
+        "device_type": device.type,
+        "threads": torch.get_num_threads(),
+        "packages": {"torch": version_of("torch")},
     }
 
 

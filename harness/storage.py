@@ -112,16 +112,16 @@ class Storage:
         self.write(name, sealed)
         return {"path": name, "sha256": digest(sealed)}
 
-    def read_sealed(self, name: str, owner: str) -> bytes | None:
+    def read_sealed(self, name: str, owner: str, *older: str) -> bytes | None:
         """The content of a sealed file; None if there is no such file. A DamagedError if the content is not the one
-        that was written for this owner."""
+        that was written for this owner. `older`: what earlier versions called it."""
         sealed = self.read(name)
         if sealed is None:
             return None
         seal, found, checksum, content = (*sealed.split(b"\n", 3), b"", b"", b"")[:4]
         if seal != SEAL:
             raise DamagedError(name, "is damaged, or of another version")
-        if found != owner.encode():
+        if found not in [words.encode() for words in (owner, *older)]:
             raise DamagedError(name, f"belongs to {found[:80].decode(errors='replace')!a}, not to {owner!r}")
         if checksum != digest(content).encode():
             raise DamagedError(name, "is damaged: its content does not match its checksum")

@@ -20,7 +20,8 @@ def caveats(result: Result, store: Store, folder: Path) -> list[str]:
         *other_trial(result.trial),
         *own_loss(result, store, folder),
         *needs(result),
-        *other_numbers(result, [member for member in members if member]),
+        *other_numbers(result),
+        *mixed_conditions([member for member in members if member] or [result], store),
     ]
 
 
@@ -69,7 +70,7 @@ def needs(result: Result) -> Iterator[str]:
         yield f"Its images are not at {folder} here; their fingerprint is {trial.fingerprint}."
 
 
-def other_numbers(result: Result, members: Sequence[Result]) -> Iterator[str]:
+def other_numbers(result: Result) -> Iterator[str]:
     """Why the same trial may give other numbers here."""
     recorded = result.provenance
     if recorded.get("device_type") == "cuda":
@@ -86,5 +87,32 @@ def other_numbers(result: Result, members: Sequence[Result]) -> Iterator[str]:
             yield f"It was made with {package} {version}; here is {here or 'none'}."
     if str(recorded.get("commit") or "").endswith("+"):
         yield f"Its code had changes that were not committed ({recorded['commit']})."
-    for difference in conditions.differences(members, {}):
+
+
+def mixed_conditions(runs: Sequence[Result], store: Store) -> Iterator[str]:
+    """Why no single command repeats what several have made. `runs`: the result, or what it was made from."""
+    for run in runs:
+        for change in conditions.changed(run):
+            yield f"{run.id} was interrupted and went on under other conditions: {change}."
+    for difference in conditions.differences(runs, {}) if len(runs) > 1 else ():
         yield f"Its members differ: {difference}."
+    yield from dict.fromkeys(line for run in runs for line in unlike_needs(run, store))
+
+
+def unlike_needs(run: Result, store: Store) -> Iterator[str]:
+    """In which conditions a shared pre-training or a teacher was not trained like the trial that began with it."""
+    mine = conditions.of(run)
+    for what, need in (("pre-training", run.pretraining), ("teacher", run.teacher)):
+        first = by_id(store, need["id"]) if need else None
+        theirs = conditions.of(first) if first else {}
+        for name in mine:
+            if name in theirs and theirs[name] != mine[name]:
+                yield f"Its {what} {need['id']} was made with {name} = {theirs[name]}, {run.id} with {mine[name]}."
+
+
+def by_id(store: Store, id: str) -> Result | None:
+    for file in store.files():
+        if file.stem == id:
+            with suppress(ValueError):  # a copy, or damaged
+                return store.read(file)
+    return None

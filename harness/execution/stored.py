@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from harness import plan
 from harness.data import contents, listing
 from harness.execution.account import Account
 from harness.spec import Result, UserError
@@ -12,8 +13,16 @@ def check(account: Account, say: Callable[[str], None]) -> None:
     """A UserError if stored results are of other images, or lack the metric that selects; a line for other metrics that
     they lack. Imports nothing heavy."""
     results = [] if account.rerun else account.stored(account.known)
-    check_images(account, results, say)
+    check_images(account, [] if account.rerun else [*results, *started_from(account)], say)
     check_metrics(account, results, say)
+
+
+def started_from(account: Account) -> list[Result]:
+    """The stored pre-trainings and teachers that missing trials begin with."""
+    missing = account.pending([*account.known, *account.unnamed()])
+    missing += account.needs(missing)
+    needs = {need.id: need for trial in missing for need in plan.needs(account.experiment, trial)}
+    return account.stored(needs.values())
 
 
 def check_images(account: Account, results: list[Result], say: Callable[[str], None]) -> None:

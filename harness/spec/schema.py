@@ -135,18 +135,25 @@ TRIAL = Table(  # its settings are Fields, and know their types
     others=PLAIN,
 )
 
+CONDITIONS = Table(
+    optional={
+        "packages": Table(others=or_null(TEXT)),
+        "device_type": or_null(TEXT),
+        "threads": or_null(COUNT),
+    },
+    others=PLAIN,
+)
+
 PROVENANCE = Table(
     optional={
         "command": or_null(TEXT),
         "commit": or_null(TEXT),
         "harness": or_null(TEXT),
         "python": or_null(TEXT),
-        "packages": Table(others=or_null(TEXT)),
+        **CONDITIONS.optional,
         "platform": or_null(TEXT),
         "node": or_null(TEXT),
-        "device_type": or_null(TEXT),
         "device": or_null(TEXT),
-        "threads": or_null(COUNT),
         "data": or_null(TEXT),
         "data_sha256": or_null(TEXT),
         "copies": or_null(COUNT),
@@ -154,6 +161,7 @@ PROVENANCE = Table(
         "weights_sha256": or_null(TEXT),
         "bad_images_skipped": COUNT,
         "sources": Table(others=SHA256, names=SOURCE),
+        "attempts": List(CONDITIONS),  # if they differ, all of them
         "pid": or_null(COUNT),
         "finished": or_null(TEXT),
         "purpose": or_null(TEXT),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ class Checkpoint:
     curve: Curve = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     best: dict[str, Any] = field(default_factory=dict)  # epoch, score, and the state of model and loss
+    attempts: list[Mapping[str, Any]] = field(default_factory=list)  # their conditions: see TrialSetup
 
     def of(self, stage: str) -> "Checkpoint":
         """Itself if it is one of this stage, else the stage's beginning, after what came before."""
@@ -42,9 +44,10 @@ class Checkpoint:
             raise unusable(trial, f"it is at epoch {self.epoch} of {last_epoch} with {len(epochs)} epochs in its curve")
 
     @classmethod
-    def read(cls, storage: Storage, trial: Trial) -> "Checkpoint":
-        """The stored checkpoint, or an empty one. A DamagedError if the file is not one of this trial."""
-        content = storage.read_sealed(file_name(trial.id), owner(trial))
+    def read(cls, storage: Storage, trial: Trial, images: str) -> "Checkpoint":
+        """The stored checkpoint, or an empty one. A DamagedError if the file is not one of this trial on these images,
+        which their digest names."""
+        content = storage.read_sealed(file_name(trial.id), *owners(trial, images))
         if content is None:
             return cls()
         try:
@@ -60,15 +63,15 @@ class Checkpoint:
             raise unusable(trial, f"the trial has no stage {stored.stage!r}")
         return stored
 
-    def write(self, storage: Storage, trial: Trial) -> None:
+    def write(self, storage: Storage, trial: Trial, images: str) -> None:
         buffer = io.BytesIO()
         torch.save(vars(self), buffer)
-        storage.write_sealed(file_name(trial.id), owner(trial), buffer.getvalue())
+        storage.write_sealed(file_name(trial.id), owners(trial, images)[0], buffer.getvalue())
 
 
-def owner(trial: Trial) -> str:
-    """What the file of a trial's checkpoint says it belongs to."""
-    return f"checkpoint of {trial.id}"
+def owners(trial: Trial, images: str) -> tuple[str, str]:
+    """What the file of a trial's checkpoint says it belongs to, and what earlier versions said."""
+    return f"checkpoint of {trial.id} on images {images[:12]}", f"checkpoint of {trial.id}"
 
 
 def unusable(trial: Trial, reason: str) -> DamagedError:

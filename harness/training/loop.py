@@ -123,7 +123,8 @@ def fit(
         )
         if stage.best and (not best or metrics[stage.best] > best["score"]):
             best = {"epoch": epoch, "score": metrics[stage.best], **copy.deepcopy(learner.state("model", "loss"))}
-        Checkpoint(stage.name, epoch, seconds, curve, learner.state(), best).write(storage, setup.trial)
+        reached = Checkpoint(stage.name, epoch, seconds, curve, learner.state(), best, [*setup.attempts])
+        reached.write(storage, setup.trial, setup.images.contents)
         yield dataclasses.replace(report, metrics=metrics)
     if best:
         restore(learner, best)

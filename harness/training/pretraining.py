@@ -1,7 +1,7 @@
 """Classification before the loss: trained once per network, data and seed, then shared by every loss."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import losses
 from harness.backbones.network import Embedder, MethodEmbedder
 from harness.data.sampler import Shuffled
-from harness.spec import Progress, Trial, pretraining_key
+from harness.spec import Progress, pretraining_key
 from harness.storage import DamagedError, Storage
 from harness.training.checkpoint import Checkpoint, Curve, Seconds
 from harness.training.loop import fit
@@ -32,20 +32,20 @@ def pretrain(
     The classifier's weights are handed on to a loss that has a classifier of the same shape. Where a method builds its
     own head, the trunk alone is pre-trained.
     """
-    name, owner = file_of(setup.trial, own_head=isinstance(setup.model, MethodEmbedder))
+    name, *owners = file_of(setup, own_head=isinstance(setup.model, MethodEmbedder))
     setup = with_usual_head(setup)
     begun = time.perf_counter()
     with (yield from entered(storage, name)):
         resumed = resumed.after(wait=time.perf_counter() - begun)
         seconds = resumed.seconds
         try:
-            state = stored(storage, name, owner, setup)
+            state = stored(storage, name, owners, setup)
         except DamagedError as damage:
             yield Progress.idle("pretrain", note=storage.set_aside(damage))
             state = None
         if state is None:
             state, _, seconds = yield from train_classifier(setup, storage, resumed)
-            storage.write_sealed(name, owner, safetensors.torch.save(state))
+            storage.write_sealed(name, owners[0], safetensors.torch.save(state))
     setup.model.load_state_dict(under("model.", state))
     own = loss.state_dict()
     classifier = {
@@ -71,13 +71,15 @@ def share(
     """Train network and classifier, and store them for the trials that share them. Returns the reference to the file,
     the curve, and the seconds of all that was done so far."""
     state, curve, seconds = yield from train_classifier(setup, storage, resumed)
-    return storage.write_sealed(*file_of(setup.trial), safetensors.torch.save(state)), curve, seconds
+    name, owner, _ = file_of(setup)
+    return storage.write_sealed(name, owner, safetensors.torch.save(state)), curve, seconds
 
 
-def file_of(trial: Trial, *, own_head: bool = False) -> tuple[str, str]:
-    """The file that trials share, and its owner."""
-    key = pretraining_key(trial, own_head=own_head)
-    return f"pretrained/{key}.safetensors", f"pre-training {key}"
+def file_of(setup: TrialSetup, *, own_head: bool = False) -> tuple[str, str, str]:
+    """The file that trials share, its owner, and what earlier versions called that."""
+    key = pretraining_key(setup.trial, own_head=own_head)
+    words = f"pre-training {key}"
+    return f"pretrained/{key}.safetensors", f"{words} on images {setup.images.contents[:12]}", words
 
 
 def entered(storage: Storage, name: str, stage: str = "pretrain") -> Generator[Progress, None, ExitStack]:
@@ -92,9 +94,9 @@ def entered(storage: Storage, name: str, stage: str = "pretrain") -> Generator[P
             return held
 
 
-def stored(storage: Storage, name: str, owner: str, setup: TrialSetup) -> dict[str, Tensor] | None:
+def stored(storage: Storage, name: str, owners: Sequence[str], setup: TrialSetup) -> dict[str, Tensor] | None:
     """The stored weights of network and classifier; None if there are none, a DamagedError if they do not fit."""
-    content = storage.read_sealed(name, owner)
+    content = storage.read_sealed(name, *owners)
     if content is None:
         return None
     try:

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,9 @@ class TrialSetup:
     images: Images
     fold: Fold
     teacher: Callable[[Tensor], Tensor] | None = None  # what a second network compares of images
+    attempts: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # the conditions of each attempt so far that differ; the last are now's
 
 
 @dataclass(frozen=True)

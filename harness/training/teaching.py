@@ -34,20 +34,20 @@ def job_of(job: Job) -> Job:
     return replace(job, trial=teacher, sources={}, needs=(), validate=False, select_epochs=False, curves=False)
 
 
-def file_of(teacher: Trial) -> tuple[str, str]:
-    """The file with the weights of a teacher, and its owner."""
-    return file_name(teacher.id), f"teacher {teacher.id}"
+def file_of(teacher: Trial, images: str) -> tuple[str, str]:
+    """The file with the weights of a teacher, and its owner. `images`: the digest of those that it was trained on."""
+    return file_name(teacher.id), f"teacher {teacher.id} on images {images[:12]}"
 
 
-def put(storage: Storage, teacher: Trial, model: Network) -> None:
+def put(storage: Storage, teacher: Trial, images: str, model: Network) -> None:
     """Store the weights for the students, until all of them have ended."""
     state = {name: value.contiguous().cpu() for name, value in model.state_dict().items()}
-    storage.write_sealed(*file_of(teacher), safetensors.torch.save(state))
+    storage.write_sealed(*file_of(teacher, images), safetensors.torch.save(state))
 
 
-def stored(storage: Storage, teacher: Trial) -> dict[str, Tensor] | None:
+def stored(storage: Storage, teacher: Trial, images: str) -> dict[str, Tensor] | None:
     """The stored weights; None if there are none, a DamagedError if they must not be used."""
-    name, owner = file_of(teacher)
+    name, owner = file_of(teacher, images)
     content = storage.read_sealed(name, owner)
     if content is None:
         return None

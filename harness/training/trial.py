@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -89,7 +90,7 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
     trained = yield from train(job, images, storage, preparing)
     setup, loss = trained.setup, trained.loss
     if job.teaches:
-        teaching.put(storage, trial, setup.model)
+        teaching.put(storage, trial, images.contents, setup.model)
     begun = time.perf_counter()
     embeddings = yield from embed_images(setup, setup.fold.test)
     depth = STORED_DEPTH if trial.on_test else 1
@@ -110,7 +111,7 @@ def train_and_evaluate(job: Job) -> Generator[Progress, None, Result]:
         seconds=rounded(seconds),
         parameters=parameters(setup, loss),
         artifacts=artifacts,
-        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
+        provenance=provenance_of(job, setup),
         queries=values.summary(file),
         per_query=file,
     )
@@ -127,8 +128,8 @@ def pretrain_alone(job: Job) -> Generator[Progress, None, Result]:
         torch.manual_seed(seed(job.trial, "weights"))
         setup, _ = set_up(job, images, part)
         try:
-            checkpoint = Checkpoint.read(storage, job.trial).after(**preparing)
-            file, curve, seconds = yield from share(setup, storage, checkpoint)
+            setup, checkpoint = resumed(job, setup, storage)
+            file, curve, seconds = yield from share(setup, storage, checkpoint.after(**preparing))
             break
         except DamagedError as damage:
             yield Progress.idle("pretrain", note=storage.set_aside(damage))
@@ -142,8 +143,14 @@ def pretrain_alone(job: Job) -> Generator[Progress, None, Result]:
         seconds=rounded(seconds),
         parameters=parameters(setup, None),
         artifacts={"pretrained": file},
-        provenance=provenance.gather(job, setup.device, setup.model.weights_sha256, images.origin),
+        provenance=provenance_of(job, setup),
     )
+
+
+def provenance_of(job: Job, setup: TrialSetup) -> dict[str, Any]:
+    """Of the attempts only what differs: a trial that was never interrupted has one."""
+    attempts = {"attempts": [*setup.attempts]} if len(setup.attempts) > 1 else {}
+    return provenance.gather(job, setup.device, setup.model.weights_sha256, {**setup.images.origin, **attempts})
 
 
 def rounded(seconds: Seconds) -> Seconds:
@@ -220,7 +227,8 @@ def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generat
         if loss is None:
             return Trained(setup, None, [], spent)
         try:
-            curve, seconds = yield from train_stages(job, setup, loss, storage, spent)
+            setup, checkpoint = resumed(job, setup, storage)
+            curve, seconds = yield from train_stages(job, setup, loss, storage, checkpoint.after(**spent))
         except DamagedError as damage:
             yield Progress.idle("train", note=storage.set_aside(damage))
         else:
@@ -230,10 +238,10 @@ def train(job: Job, images: Images, storage: Storage, spent: Seconds) -> Generat
 def taught_by(job: Job, images: Images, storage: Storage) -> Generator[Progress, None, teaching.Teacher]:
     """The network of the trial's teacher. Weights that are gone or damaged are made again."""
     need = teaching.job_of(job)
-    name, _ = teaching.file_of(need.trial)
+    name, _ = teaching.file_of(need.trial, images.contents)
     with (yield from entered(storage, name, "teacher")):
         try:
-            state = teaching.stored(storage, need.trial)
+            state = teaching.stored(storage, need.trial, images.contents)
         except DamagedError as damage:
             yield Progress.idle("teacher", note=storage.set_aside(damage))
             state = None
@@ -243,21 +251,30 @@ def taught_by(job: Job, images: Images, storage: Storage) -> Generator[Progress,
                 try:
                     yield replace(next(again), stage="teacher", metrics={})  # its epochs are not its student's
                 except StopIteration as end:
-                    teaching.put(storage, need.trial, end.value.setup.model)
+                    teaching.put(storage, need.trial, images.contents, end.value.setup.model)
                     storage.remove(checkpoint_file(need.trial.id))
                     state = end.value.setup.model.state_dict()
                     break
     return teaching.network(need, state)
 
 
+def resumed(job: Job, setup: TrialSetup, storage: Storage) -> tuple[TrialSetup, Checkpoint]:
+    """The trial's checkpoint, or an empty one; and the set-up with the conditions of the attempts that led to it and of
+    this one. A trial that was interrupted may go on with other threads, or on another kind of device."""
+    checkpoint = Checkpoint.read(storage, setup.trial, setup.images.contents)
+    if checkpoint.stage == "train" and lacks_metrics(job, checkpoint.curve):
+        checkpoint = Checkpoint(seconds=checkpoint.seconds)  # earlier epochs were not measured, so start over
+    now = provenance.conditions(setup.device)
+    before = [attempt for attempt in checkpoint.attempts if attempt != now]
+    return replace(setup, attempts=(*before, now)), checkpoint
+
+
 def train_stages(
-    job: Job, setup: TrialSetup, loss: Loss, storage: Storage, spent: Seconds
+    job: Job, setup: TrialSetup, loss: Loss, storage: Storage, checkpoint: Checkpoint
 ) -> Generator[Progress, None, tuple[Curve, Seconds]]:
     """Pre-training and warm-up, where the trial has them, and the trial's own stage. Returns its curve, and the seconds
     of this attempt and of those before it, as far as the checkpoint knows them."""
-    trial, checkpoint = setup.trial, Checkpoint.read(storage, setup.trial).after(**spent)
-    if checkpoint.stage == "train" and lacks_metrics(job, checkpoint.curve):
-        checkpoint = Checkpoint(seconds=checkpoint.seconds)  # earlier epochs were not measured, so start over
+    trial = setup.trial
     if trial.pretrain_epochs and checkpoint.stage not in ("warmup", "train"):
         checkpoint = Checkpoint(seconds=(yield from pretrain(setup, loss, storage, checkpoint)))
     stage = main_stage(setup, loss)

@@ -57,3 +57,12 @@ def test_other_images_under_the_same_fingerprint_are_footnoted_also_for_raw_pixe
     note = "Run under other conditions: images = bbbbbbbbbbbb (others: aaaaaaaaaaaa)."
     assert {label for label, notes in rows.items() if note in notes} == {"Margin", "Raw pixels"}
     assert conditions.differences([replace(TRIPLET, provenance={})], conditions.usual(mine)) == []
+
+
+def test_a_run_that_went_on_under_other_conditions_is_footnoted_whatever_the_others_have() -> None:
+    attempts = [{"device_type": "cuda", "threads": 8}, {"device_type": "cpu", "threads": 2}]
+    mixed = under(TRIPLET, device_type="cpu", threads=2, attempts=attempts)
+    assert conditions.changed(mixed) == ["device = cuda then cpu"]  # on a GPU the threads hardly matter
+    assert conditions.differences([mixed], conditions.usual([mixed])) == ["device = cuda then cpu"]
+    assert conditions.differences([mixed], {"device": "cuda"}) == ["device = cuda then cpu (others: cuda)"]
+    assert conditions.changed(TRIPLET) == []

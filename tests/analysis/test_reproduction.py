@@ -95,6 +95,29 @@ def test_members_that_differ_are_said(tmp_path: Path) -> None:
     assert caveats(joined, store) == ["Its members differ: threads = 1 (1 run), 2 (1 run)."]
 
 
+def test_a_pretraining_that_was_made_under_other_conditions_is_said(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = made({"loss": "pretraining", "pretrain_epochs": 1}, threads=2)
+    store.put(first)
+    shared = {"id": first.id, "seconds": 1.0}
+    mine = made(pretraining=shared)
+    assert caveats(mine, store) == [
+        f"Its pre-training {first.id} was made with threads = 2, {mine.id} with 1.",
+    ]
+    assert caveats(made(pretraining=shared, threads=2), store) == []
+    assert caveats(made(pretraining={**shared, "id": "0" * 12}), store) == []  # it is gone
+
+
+def test_a_run_that_went_on_under_other_conditions_is_said(tmp_path: Path) -> None:
+    attempts = [{**HERE, "threads": 2}, HERE]
+    mixed = made(attempts=attempts)
+    said = f"{mixed.id} was interrupted and went on under other conditions: threads = 2 then 1."
+    assert caveats(mixed) == [said]
+    store = Store(tmp_path)
+    store.put(mixed)
+    assert said in caveats(replace(mixed, ensemble=1, members=(mixed.id,)), store)
+
+
 def test_an_own_loss_is_looked_for_where_the_command_does(tmp_path: Path) -> None:
     file, store = tmp_path / "mine.py", Store(tmp_path / "results")
     file.write_text("VALUE = 1\n")

@@ -259,6 +259,26 @@ def test_a_time_stamp_that_is_set_back_hides_nothing(
 
 
 @pytest.mark.fault(
+    "images replaced by others of the same size between two grids, whose cells share a stored pre-training",
+    "one line, exit 2: the second grid would begin with a network that was trained on other images",
+)
+def test_a_pretraining_on_other_images_is_not_begun_with(harness: Harness, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures", classes=16)
+    words = ("run", "--dataset", str(folder), *TINY, "--set", "pretrain_epochs=1", "--grid")
+    assert harness(*words, "triplet.margin=0.1").code == 0
+    paint(folder / "c3" / "0.bmp", 5000)
+    other = (*words, "triplet.margin=0.3")
+    for more in (("--dry-run",), ()):
+        said = harness(*other, *more)
+        assert said.code == 2
+        assert "pictures: the stored results of this run are of other images" in said.err
+    assert harness(*other, "--rerun").code == 0
+    digests = [record["provenance"]["data_sha256"] for record in records(tmp_path)]
+    assert len(digests) == 3
+    assert len(set(digests)) == 2  # the pre-training was made again
+
+
+@pytest.mark.fault(
     "two folders of the same name, with the same file names and sizes and other pictures, in one results folder",
     "one line, exit 2; each with results of its own has its own numbers, whatever is in the image cache",
 )

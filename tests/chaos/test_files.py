@@ -16,19 +16,21 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from harness import config
+from harness.data import loading
 from harness.evaluation import ensembles
 from harness.execution.account import Account
 from harness.execution.recorder import Recorder
-from harness.spec import Event, Experiment, Progress, Result, Trial, UserError, pretraining_key
-from harness.storage import Storage
+from harness.spec import Event, Experiment, Progress, Result, Trial, UserError, finish, pretraining_key
+from harness.storage import DamagedError, Storage
 from harness.storage import checkpoint as checkpoint_file
 from harness.store import Store
 from harness.training import checkpoint as checkpoints
-from harness.training import measuring
+from harness.training import measuring, teaching
+from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from tests.conftest import Harness
 from tests.data.factories import special_file
-from tests.training.trials import blobs, run, run_until, set_up, trial
+from tests.training.trials import blobs, job, run, run_until, set_up, trial
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster as RayCluster
@@ -148,7 +150,8 @@ def test_a_checkpoint_that_does_not_fit_its_trial_is_as_good_as_none(
     resumable, storage = trial("group", epochs=3), Storage(str(tmp_path / "cut"))
     whole, _ = run(resumable, tmp_path / "whole")
     run_until(resumable, tmp_path / "cut", "train", 2)
-    change(Checkpoint.read(storage, resumable)).write(storage, resumable)
+    images = blobs().sha256
+    change(Checkpoint.read(storage, resumable, images)).write(storage, resumable, images)
     again, reports = run(resumable, tmp_path / "cut")
     assert same_to_the_bit(again, whole)
     assert len(notes(reports)) == 1
@@ -160,7 +163,9 @@ def test_a_checkpoint_that_does_not_fit_its_trial_is_as_good_as_none(
 def test_a_checkpoint_of_another_version_is_as_good_as_none(small: Path, tmp_path: Path, content: Any) -> None:
     resumable, storage, buffer = trial(epochs=1), Storage(str(tmp_path / "cut")), io.BytesIO()
     torch.save(content, buffer)
-    storage.write_sealed(checkpoint_file(resumable.id), checkpoints.owner(resumable), buffer.getvalue())
+    storage.write_sealed(
+        checkpoint_file(resumable.id), checkpoints.owners(resumable, blobs().sha256)[0], buffer.getvalue()
+    )
     again, reports = run(resumable, tmp_path / "cut")
     assert same_to_the_bit(again, run(resumable, tmp_path / "whole")[0])
     assert "of another version" in notes(reports)[0]
@@ -177,7 +182,89 @@ def test_the_checkpoint_of_another_trial_is_not_used(small: Path, tmp_path: Path
     (folder / f"{other.id}.pt").rename(folder / f"{mine.id}.pt")
     again, reports = run(mine, tmp_path / "cut")
     assert same_to_the_bit(again, whole)
-    assert f"belongs to 'checkpoint of {other.id}', not to 'checkpoint of {mine.id}'" in notes(reports)[0]
+    assert f"belongs to 'checkpoint of {other.id} on images " in notes(reports)[0]
+    assert f", not to 'checkpoint of {mine.id} on images " in notes(reports)[0]
+
+
+def on_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the files of the dataset have the contents that they have, and had others before."""
+    now = dataclasses.replace(loading.embedded(blobs()), contents="0" * 64)
+    monkeypatch.setattr(loading, "embedded", lambda dataset: now)
+
+
+@pytest.mark.fault(
+    "an interrupted trial, whose images change at equal size before it goes on",
+    "its checkpoint is set aside with one line; the result is of the new images alone",
+)
+@pytest.mark.parametrize("stage", ["pretrain", "train"])
+def test_the_checkpoint_of_other_images_is_not_used(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    mine = trial(epochs=3, pretrain_epochs=3)
+    whole, _ = run(mine, tmp_path / "whole")
+    run_until(mine, tmp_path / "cut", stage, 2)
+    on_other_images(monkeypatch)
+    again, reports = run(mine, tmp_path / "cut")
+    assert same_to_the_bit(again, whole)
+    line = notes(reports)[0]
+    assert line.startswith(f"checkpoints/{mine.id}.pt belongs to 'checkpoint of {mine.id} on images ")
+    assert f", not to 'checkpoint of {mine.id} on images {'0' * 12}'; moved to " in line
+
+
+@pytest.mark.fault(
+    "a shared pre-training, and weights of a teacher, that were trained on images that have changed at equal size",
+    "set aside with one line; made again",
+)
+def test_what_was_trained_on_other_images_is_not_used(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, storage = trial(pretrain_epochs=1), Storage(str(tmp_path))
+    whole, _ = run(mine, tmp_path)
+    teaching.put(storage, mine, blobs().sha256, set_up(mine)[0].model)
+    storage.remove(checkpoint_file(mine.id))  # as the driver does at the end of a trial
+    on_other_images(monkeypatch)
+    again, reports = run(mine, tmp_path)
+    assert same_to_the_bit(again, whole)
+    (line,) = notes(reports)
+    assert line.startswith(f"pretrained/{pretraining_key(mine)}.safetensors belongs to ")
+    with pytest.raises(DamagedError, match="on images"):
+        teaching.stored(storage, mine, "0" * 64)
+
+
+@pytest.mark.fault(
+    "a checkpoint and a shared pre-training of the version before, which did not name their images", "they are used"
+)
+def test_files_that_do_not_name_their_images_are_used(small: Path, tmp_path: Path) -> None:
+    mine, storage = trial(epochs=3, pretrain_epochs=1), Storage(str(tmp_path / "cut"))
+    whole, _ = run(mine, tmp_path / "whole")
+    run_until(mine, tmp_path / "cut", "train", 2)
+    for name in (checkpoint_file(mine.id), f"pretrained/{pretraining_key(mine)}.safetensors"):
+        file = tmp_path / "cut" / name
+        seal, owner, rest = file.read_bytes().split(b"\n", 2)
+        file.write_bytes(b"\n".join((seal, owner.partition(b" on images ")[0], rest)))
+    again, reports = run(mine, tmp_path / "cut")
+    assert same_to_the_bit(again, whole)
+    assert not notes(reports)
+    assert not storage.names("damaged")
+    assert min(event.epoch for event in reports if event.stage == "train") == 3
+    assert not [event for event in reports if event.stage == "pretrain"]
+
+
+@pytest.mark.fault(
+    "a trial is interrupted, and goes on with another number of threads",
+    "its record has both; its row is footnoted; show says that no command repeats it",
+)
+def test_a_trial_that_goes_on_with_other_threads_says_so(small: Path, tmp_path: Path, harness: Harness) -> None:
+    mine = trial(epochs=2)
+    alone, _ = run(mine, tmp_path / "alone")
+    run_until(mine, tmp_path / "cut", "train", 1)
+    mixed = finish(training.run(dataclasses.replace(job(mine, tmp_path / "cut"), threads=2)))
+    assert "attempts" not in alone.provenance
+    assert [attempt["threads"] for attempt in mixed.provenance["attempts"]] == [1, 2]
+    assert Store(tmp_path / "results").put(mixed)
+    assert "Run under other conditions: threads = 1 then 2." in harness("tables").out
+    said = harness("show", mine.id).out
+    assert f"{mine.id} was interrupted and went on under other conditions: threads = 1 then 2." in said
 
 
 @pytest.mark.fault(
@@ -254,8 +341,10 @@ def test_the_pretraining_of_another_trial_is_not_used(small: Path, tmp_path: Pat
     run(other, tmp_path / "shared")
     storage, keys = Storage(str(tmp_path / "shared")), [pretraining_key(one) for one in (mine, other)]
     names = [f"pretrained/{key}.safetensors" for key in keys]
-    content = storage.read_sealed(names[1], f"pre-training {keys[1]}")
-    storage.write_sealed(names[0], f"pre-training {keys[0] if owner == 'mine' else keys[1]}", content)
+    images = blobs().sha256[:12]
+    content = storage.read_sealed(names[1], f"pre-training {keys[1]} on images {images}")
+    whose = keys[0] if owner == "mine" else keys[1]
+    storage.write_sealed(names[0], f"pre-training {whose} on images {images}", content)
     again, reports = run(mine, tmp_path / "shared")
     assert same_to_the_bit(again, whole)
     assert notes(reports)[0].startswith(names[0] + (" is of another network" if owner == "mine" else " belongs to"))
@@ -417,10 +506,10 @@ def test_a_storage_that_turns_read_only_ends_the_run_in_one_line(
     folder, real = disk("disk", "size=64m"), Checkpoint.write
     words = [*RUN, "--set", "epochs=3", "--storage", str(folder)]
 
-    def write(self: Checkpoint, storage: Storage, of: Trial) -> None:
+    def write(self: Checkpoint, storage: Storage, of: Trial, images: str) -> None:
         if self.epoch == 2:
             remount(folder, "ro")
-        real(self, storage, of)
+        real(self, storage, of, images)
 
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "write", write)

@@ -268,7 +268,7 @@ def test_a_teacher_compares_what_its_run_measured(small: Path, tmp_path: Path) -
     """Unit rows, without a gradient, the same in any mode of the student."""
     planned, need = student()
     ready = taught(planned, need, tmp_path)
-    state = teaching.stored(Storage(str(tmp_path)), need)
+    state = teaching.stored(Storage(str(tmp_path)), need, blobs().sha256)
     assert state is not None
     images = torch.rand(4, 3, 32, 32)
     rows = teaching.network(teaching.job_of(ready), state)(images)

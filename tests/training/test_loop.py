@@ -19,7 +19,7 @@ from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from harness.training.setup import TrialSetup, main_stage
 from losses.base import Batch, Loss
-from tests.training.trials import job, run, run_until, set_up, trial
+from tests.training.trials import blobs, job, run, run_until, set_up, trial
 
 MEASURE = measuring.measure
 
@@ -115,7 +115,7 @@ def test_memory_that_runs_out_while_a_checkpoint_is_loaded_does_not_make_it_dama
     monkeypatch.setattr(loop.Learner, "load", full)
     with pytest.raises(torch.OutOfMemoryError):
         run(resumable, tmp_path)
-    assert Checkpoint.read(Storage(str(tmp_path)), resumable).epoch == 1
+    assert Checkpoint.read(Storage(str(tmp_path)), resumable, blobs().sha256).epoch == 1
 
 
 # --- the best epoch on the held-out classes, as in the released code ---
@@ -137,7 +137,7 @@ def states_after_each_epoch(trial: Trial, folder: Path) -> list[dict[str, Tensor
     states = []
     for event in training.run(job(trial, folder, keep_weights=True)):
         if event.closes_epoch and event.stage == "train":
-            states.append(Checkpoint.read(Storage(str(folder)), trial).state["model"])
+            states.append(Checkpoint.read(Storage(str(folder)), trial, blobs().sha256).state["model"])
     return states
 
 

@@ -15,7 +15,7 @@ from harness.storage import Storage
 from harness.training import trial as training
 from harness.training.checkpoint import Checkpoint
 from harness.training.pretraining import pretrain
-from tests.training.trials import job, run, run_until, set_up, trial
+from tests.training.trials import blobs, job, run, run_until, set_up, trial
 
 
 def test_pretraining_runs_once_and_is_shared_by_every_loss(small: Path, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_resumed_trial_counts_what_its_checkpoint_knows(small: Path, tmp_path:
     spent: dict[str, float] = {}
     for stage in ("pretrain", "warmup", "train"):
         run_until(resumable, tmp_path, stage, 1, curves=True)
-        before, spent = spent, Checkpoint.read(storage, resumable).seconds
+        before, spent = spent, Checkpoint.read(storage, resumable, blobs().sha256).seconds
         assert all(spent[name] >= before[name] for name in before)
         assert spent[stage] > before.get(stage, 0)
     result, _ = run(resumable, tmp_path, curves=True)
@@ -102,7 +102,9 @@ def test_the_classifier_is_handed_on_where_shapes_match(small: Path, tmp_path: P
     setup, module = set_up(trial(loss, pretrain_epochs=1))
     storage, key = Storage(str(tmp_path)), pretraining_key(setup.trial)
     finish(pretrain(setup, module, storage, Checkpoint()))
-    stored = load(storage.read_sealed(f"pretrained/{key}.safetensors", f"pre-training {key}"))
+    stored = load(
+        storage.read_sealed(f"pretrained/{key}.safetensors", f"pre-training {key} on images {blobs().sha256[:12]}")
+    )
     assert torch.equal(setup.model.state_dict()["head.weight"], stored["model.head.weight"])
     if handed:
         assert torch.equal(module.classifier.weight, stored["loss.classifier.weight"])

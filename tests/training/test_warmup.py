@@ -25,7 +25,7 @@ def after_warmup(trial: Trial, folder: Path) -> tuple[dict[str, Tensor], dict[st
     """The states of network and loss when the warm-up is over."""
     for event in training.run(job(trial, folder)):
         if event.closes_epoch and event.stage == "warmup":
-            state = Checkpoint.read(Storage(str(folder)), trial).state
+            state = Checkpoint.read(Storage(str(folder)), trial, blobs().sha256).state
             return state["model"], state["loss"]
     raise AssertionError("no warm-up")
 
