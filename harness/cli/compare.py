@@ -1,16 +1,18 @@
 """`harness compare`: two losses, or two stored results, against each other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import Annotated
 
 import typer
 
 from harness import commands
+from harness.analysis import conditions
+from harness.analysis.budget import Budgets
 from harness.analysis.compare import Difference, Report, Side, compare, find, trained_differently
 from harness.analysis.queries import Queries
-from harness.analysis.results import select
+from harness.analysis.results import on_test, select
 from harness.analysis.statistics import ENOUGH_SEEDS, MANY_SEEDS
 from harness.cli.app import (
     LOOKING,
@@ -24,8 +26,9 @@ from harness.cli.app import (
     require,
 )
 from harness.cli.output import say
-from harness.spec import percent
+from harness.spec import Result, percent
 from harness.store import Store
+from harness.tables import captions
 
 NAME_WIDTH = 40  # of a class
 SCREEN = 80  # columns
@@ -46,27 +49,51 @@ def compare_(
     """Compare two losses on test classes. Prints the difference per metric with its interval and p, where they differ
     most, and how many seeds would tell them apart."""
     store = Store(results)
-    stored, problems = store.results()
+    stored, experiments, problems = store.everything()
     require(stored, problems, f"no results in {results}; make some with: harness run")
     selected = select(stored, dataset=dataset, protocol=protocol, backbone=backbone)
     report = compare(*find(a, b, selected), Queries(store))
-    say("\n".join(describe(report)))
+    say("\n".join(describe(report, unlike(report, select(stored), Budgets(stored, experiments)))))
     exit_on_problems(problems)
 
 
-def describe(report: Report) -> Iterator[str]:
+def unlike(report: Report, results: Sequence[Result], budgets: Budgets) -> Iterator[str]:
+    """How the two sides were not treated alike, a sentence each: what tables footnote. `results`: all that are
+    stored."""
+    sides = {"A": report.first, "B": report.second}
+    for name, one, other in trained_differently(report.first, report.second):
+        yield f"Trained differently: {name} = {commands.written(one)} (A), {commands.written(other)} (B)"
+    for name, mine, theirs in conditions.apart(*(networks(side, results) for side in sides.values())):
+        yield f"Run under other conditions: {name} = {mine} (A), {theirs} (B)"
+    trained = {letter: side for letter, side in sides.items() if not side.trial.is_baseline}
+    spent = {letter: budgets.of(side.trial) for letter, side in trained.items()}
+    if len({budget.origin for budget in spent.values()}) > 1:
+        yield f"Values: {spent['A'].origin} (A), {spent['B'].origin} (B)"
+    for letter, side in trained.items():
+        here = [run for run in on_test(results) if Side((run,)).copy == side.copy]
+        for note in (*captions.value_notes(spent[letter]), *captions.training_notes(side.runs, here)):
+            yield f"{letter}: {note}"
+
+
+def networks(side: Side, results: Sequence[Result]) -> Sequence[Result]:
+    """The runs of a side; of an ensemble its members."""
+    members = {member for run in side.runs for member in run.members}
+    return [run for run in results if run.id in members] or side.runs
+
+
+def describe(report: Report, differences: Iterable[str]) -> Iterator[str]:
     """One screen of text."""
     trial = report.second.trial if report.first.trial.is_pixels else report.first.trial
     yield f"{trial.dataset}, {trial.protocol}, {trial.backbone}, on test classes, percent"
     for letter, side in (("A", report.first), ("B", report.second)):
         yield f"{letter}  {side.label}: {runs_of(side)}"
-    for name, one, other in trained_differently(report.first, report.second):
-        yield f"Trained differently: {name} = {commands.written(one)} (A), {commands.written(other)} (B)"
+    for line in differences:
+        yield filled(line)
     yield ""
     headers = ("", "A", "B", "A - B", "95 % interval", "p", "A ahead", "seeds needed")
     yield aligned(headers, [row(difference, report) for difference in report.differences])
     yield ""
-    yield fill(" ".join(explained(report)), SCREEN, break_long_words=False, break_on_hyphens=False)
+    yield filled(" ".join(explained(report)))
     if report.classes:
         yield ""
         classes = [
@@ -74,6 +101,10 @@ def describe(report: Report) -> Iterator[str]:
             for one in report.classes
         ]
         yield aligned(("largest differences in R@1", "queries", "A", "B", "A - B"), classes)
+
+
+def filled(text: str) -> str:
+    return fill(text, SCREEN, break_long_words=False, break_on_hyphens=False)
 
 
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from harness.spec import Result
 from harness.store import Store
 from tests.conftest import Harness
-from tests.factories import a_result, a_trial, answered, baseline
+from tests.factories import a_result, a_trial, an_experiment, answered, baseline
 
 
 @pytest.fixture
@@ -167,3 +167,31 @@ def test_settings_that_differ_are_said(store: Store, harness: Harness) -> None:
     put(store, *seeds("triplet", 0.3, 3), *seeds("group", 0.7, 3, epochs=9))
     usual = a_trial().epochs
     assert f"Trained differently: epochs = 9 (A), {usual} (B)" in harness("compare", "group", "triplet").out
+
+
+def test_conditions_budgets_and_values_that_differ_are_said(store: Store, harness: Harness) -> None:
+    """What tables footnote."""
+
+    def on(threads: int, *results: Result) -> list[Result]:
+        return [replace(run, provenance={"device_type": "cpu", "threads": threads}) for run in results]
+
+    first, second = on(1, *seeds("triplet", 0.3, 3)), on(2, *seeds("group", 0.7, 3))
+    search = [replace(run, queries={}, per_query=b"") for run in seeds("group", 0.7, 2, fold="val0")]
+    search = on(1, *(replace(run, trial=replace(run.trial, seed=0, lr=0.1 + run.trial.seed)) for run in search))
+    put(store, *first, *second, *search)
+    store.put_experiment(an_experiment(final=tuple(run.id for run in first), settings={"lr": 1.0}))
+    ids = {"search": tuple(run.id for run in search), "final": tuple(run.id for run in second)}
+    store.put_experiment(an_experiment(trials=2, **ids))
+    said = words(harness("compare", "group", "triplet").out)
+    assert "Run under other conditions: threads = 2 (A), 1 (B)" in said
+    assert "Values: 2 random-search trials (A), no random search (B)" in said
+    assert "B: Set by hand: lr = " in said
+    assert "A: " not in said
+    put(store, replace(baseline(a_trial().backbone, 0.6), per_query=b"", queries={}))
+    assert "B: Below the untrained network in R@1." in words(harness("compare", "group", "triplet").out)
+
+
+def test_losses_that_were_treated_alike_have_nothing_to_say(store: Store, harness: Harness) -> None:
+    put(store, *seeds("triplet", 0.3, 3), *seeds("group", 0.7, 3))
+    said = harness("compare", "group", "triplet").out.splitlines()
+    assert [line[:3] for line in said[1:4]] == ["A  ", "B  ", ""]
