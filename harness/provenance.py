@@ -19,7 +19,7 @@ from losses import own
 if TYPE_CHECKING:
     import torch
 
-PACKAGES = ("torch", "torchvision", "timm", "numpy")
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow")  # numbers depend on their versions
 
 
 def origin() -> dict[str, str | None]:
@@ -45,7 +45,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         "platform": platform.platform(),
         "node": platform.node(),
         **conditions(device),
-        "packages": {name: version_of(name) for name in PACKAGES},
+        "packages": versions(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
         "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
@@ -66,6 +66,10 @@ def conditions(device: "torch.device") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "packages": {"torch": version_of("torch")},
     }
+
+
+def versions() -> dict[str, str | None]:
+    return {name: version_of(name) for name in PACKAGES}
 
 
 def version_of(name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import sys
 
+import PIL
 import pytest
 
 from harness import provenance
@@ -18,3 +19,7 @@ from harness import provenance
 def test_the_command_can_be_typed_again(monkeypatch: pytest.MonkeyPatch, argv: list[str], command: str) -> None:
     monkeypatch.setattr(sys, "argv", argv)
     assert provenance.origin()["command"] == command
+
+
+def test_a_record_names_the_version_of_what_decodes_the_images() -> None:
+    assert provenance.versions()["pillow"] == PIL.__version__

@@ -43,13 +43,13 @@ def changed(run: Result) -> list[str]:
 
 
 def usual(results: Iterable[Result]) -> dict[str, str]:
-    """Each condition as most losses have it; ties go to the most runs, then to the latest."""
+    """Each condition as most losses have it, in all of their attempts; ties go to the most runs, then to the latest."""
     found: dict[str, str] = {}
     trained = [result for result in results if not result.trial.is_baseline]
     for name in NAMES:
         alike: dict[str, list[Result]] = {}
         for run in trained:
-            if name in of(run):
+            if name in of(run) and THEN not in of(run)[name]:
                 alike.setdefault(of(run)[name], []).append(run)
         if alike:
             found[name] = max(

@@ -9,7 +9,6 @@ from harness import provenance
 from harness.spec import Job, Progress, UserError, first_line, redacted
 from harness.storage import Storage
 
-PACKAGES = (*provenance.PACKAGES, "pillow")
 ATTEMPTS = 3  # to read the storage: a request may fail once
 PAUSE = 1.0  # seconds between them
 STORAGE, IMAGES, WEIGHTS, VERSIONS, GPUS = COLUMNS = ("storage", "images", "weights", "packages", "GPUs")
@@ -35,11 +34,6 @@ class Findings:
 
     def __str__(self) -> str:
         return "; ".join(f"{column}: {problem}" for column, problem in self.problems.items())
-
-
-def versions() -> dict[str, str | None]:
-    """Of the packages that numbers depend on."""
-    return {name: provenance.version_of(name) for name in PACKAGES}
 
 
 def prepare(expected: Expected, jobs: Sequence[Job], gpus: float) -> Generator[Progress, None, Findings]:
@@ -74,7 +68,7 @@ def storage_problem(expected: Expected) -> str:
 
 
 def version_problem(expected: Mapping[str, str | None]) -> str:
-    here = versions()
+    here = provenance.versions()
     return ", ".join(
         f"{name} {here[name] or 'is missing'}, the driver has {version}"
         for name, version in expected.items()

@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tabulate import tabulate
 
+from harness import provenance
 from harness.execution import node
 from harness.execution.node import COLUMNS, Expected, Findings
 from harness.files import writing
@@ -68,7 +69,7 @@ def expectations(storage: Storage) -> Iterator[Expected]:
     with writing(f"to --storage {storage.title}"):
         storage.write(name, word)
     try:
-        yield Expected(storage.uri, name, word, node.versions())
+        yield Expected(storage.uri, name, word, provenance.versions())
     finally:
         storage.remove(name)
 

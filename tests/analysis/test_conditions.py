@@ -63,6 +63,7 @@ def test_a_run_that_went_on_under_other_conditions_is_footnoted_whatever_the_oth
     attempts = [{"device_type": "cuda", "threads": 8}, {"device_type": "cpu", "threads": 2}]
     mixed = under(TRIPLET, device_type="cpu", threads=2, attempts=attempts)
     assert conditions.changed(mixed) == ["device = cuda then cpu"]  # on a GPU the threads hardly matter
+    assert conditions.usual([mixed]) == {"threads": "2"}
     assert conditions.differences([mixed], conditions.usual([mixed])) == ["device = cuda then cpu"]
     assert conditions.differences([mixed], {"device": "cuda"}) == ["device = cuda then cpu (others: cuda)"]
     assert conditions.changed(TRIPLET) == []

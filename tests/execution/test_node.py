@@ -24,7 +24,7 @@ def job(tmp_path: Path) -> Job:
 @pytest.fixture
 def expected(job: Job) -> node.Expected:
     Storage(job.storage).write("probe", b"word")
-    return node.Expected(job.storage, "probe", b"word", node.versions())
+    return node.Expected(job.storage, "probe", b"word", provenance.versions())
 
 
 def findings(expected: node.Expected, *jobs: Job, gpus: float = 0) -> node.Findings:
