@@ -1,4 +1,5 @@
-"""Whether the training classes of a dataset can fill the batches that trials ask for, checked before anything runs."""
+"""Whether the classes of a dataset can fill the batches that trials ask for, and have what selects, checked before
+anything runs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,22 +10,25 @@ from harness.data import cache_parts, folds, listing, loading
 from harness.data.folds import Images
 from harness.execution.account import Account
 from harness.execution.room import network_of
-from harness.spec import Dataset, Trial, UserError
+from harness.spec import Dataset, Experiment, Trial, UserError, recall_k
 from harness.storage import Storage
 
-Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each training class
+Sizes = Mapping[str, Sequence[int]]  # fold -> the number of images of each class
 
 
 def check(account: Account, say: Callable[[str], None]) -> None:
-    """A UserError if a pair loss could find no pair, or a loss with batches of its own could not fill them; a line for
-    what other batches have less of than was asked for. Stored trials are not looked at."""
+    """A UserError if a pair loss could find no pair, a loss with batches of its own could not fill them, or a fold is
+    too small for what selects; a line for what other batches have less of than was asked for. Stored trials are not
+    looked at."""
     pending = [*account.pending(account.known), *account.unnamed()]
     trials = [trial for trial in pending if not trial.is_baseline]
     if not trials:
         return
     experiment = account.experiment
     root = Path(experiment.data_root)
-    sizes = training_sizes(experiment.dataset, root, {trial.fold for trial in trials}, account.storage)
+    sizes, held_out = class_sizes(experiment.dataset, root, {trial.fold for trial in trials}, account.storage)
+    if account.grid or account.search:
+        check_select(experiment, held_out)
     pair_losses = {loss.name for loss in experiment.losses if loss.family == "pair"}
     narrow_losses = {loss.name for loss in experiment.losses if loss.dim_below_batch}
     for trial in trials:
@@ -38,8 +42,11 @@ def check(account: Account, say: Callable[[str], None]) -> None:
         say(line)
 
 
-def training_sizes(dataset: Dataset, root: Path, names: Iterable[str], storage: Storage | None = None) -> Sizes:
-    """The number of images of each training class of these folds. What is not on this machine is in the storage."""
+def class_sizes(
+    dataset: Dataset, root: Path, names: Iterable[str], storage: Storage | None = None
+) -> tuple[Sizes, Sizes]:
+    """The number of images of each class that trains in these folds, and of each that is held out. What is not on this
+    machine is in the storage."""
     images: Images | listing.Listing
     if dataset.layout == "embedded":
         images = loading.embedded(dataset)
@@ -49,8 +56,22 @@ def training_sizes(dataset: Dataset, root: Path, names: Iterable[str], storage: 
         images = listing.read(dataset, root)
     counts = Counter(map(int, images.labels))
     sizes = {label: counts[number] for number, label in enumerate(images.classes)}
-    training = {name: folds.split(sizes, images.train_classes, dataset, name)[0] for name in names}
-    return {name: [sizes[label] for label in labels] for name, labels in training.items()}
+    parts = {name: folds.split(sizes, images.train_classes, dataset, name) for name in names}
+    training, held_out = (
+        {name: [sizes[label] for label in part[side]] for name, part in parts.items()} for side in (0, 1)
+    )
+    return training, held_out
+
+
+def check_select(experiment: Experiment, held_out: Sizes) -> None:
+    """A UserError if a fold has too few images for the Recall@K that selects."""
+    select = experiment.protocol.select
+    for fold, sizes in held_out.items():
+        if fold != "test" and sum(sizes) <= (recall_k(select) or 0):
+            raise UserError(
+                f"protocols/{experiment.protocol.name}.toml: select={select}: the held-out classes of fold {fold} of "
+                f"{experiment.dataset.name} have {sum(sizes)} images; choose another --protocol"
+            )
 
 
 def check_pairs(trial: Trial, sizes: Sequence[int]) -> None:

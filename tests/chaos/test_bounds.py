@@ -9,6 +9,7 @@ from harness import plan
 from harness.execution.text import duration
 from harness.spec import SETTINGS, Trial, UserError
 from tests.conftest import PROTOCOL, Harness
+from tests.data.factories import pictures
 from tests.factories import a_trial
 
 DIGITS = "9" * 5000
@@ -91,6 +92,26 @@ def test_an_absurd_number_in_a_protocol_names_the_file(small: Path, harness: Har
     assert "tiny.toml" in said.err
     assert said.err.count("\n") == 1
     assert len(said.err) < 1000
+
+
+@pytest.mark.fault(
+    "a protocol that selects by R@8, and a validation fold with four images, in a search and in a grid",
+    "one line, exit 2, before anything runs",
+)
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("more", [("--trials", "2"), ("--grid", "lr=0.1,0.2")])
+def test_a_fold_too_small_for_what_selects_is_refused(
+    small: Path, harness: Harness, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    (small / "protocols" / "tiny.toml").write_text(PROTOCOL.replace('select = "R@1"', 'select = "R@8"'))
+    folder = pictures(tmp_path / "few", classes=16, each=2)
+    words = ("run", "--losses", "triplet", "--dataset", str(folder), "--protocol", "tiny", "--weights", "none")
+    said = harness(*words, *more)
+    assert said.code == 2
+    expected = "protocols/tiny.toml: select=R@8: the held-out classes of fold val0 of few have 4 images; choose another"
+    assert said.err.splitlines()[-1].startswith(f"harness: {expected}")
+    assert not (tmp_path / "results").exists()
+    assert harness(*words, "--dry-run").code == 0  # nothing is selected
 
 
 def test_the_python_interface_refuses_them_too(small: Path, tmp_path: Path) -> None:
