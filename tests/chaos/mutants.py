@@ -100,6 +100,8 @@ def populate(root: Path) -> list[Result]:
     first, second = results[:2]
     members = tuple(sorted((first.id, second.id)))
     results.append(replace(first, ensemble=2, members=members, curve=(), artifacts={}))
+    attempts = [{"device_type": "cpu", "threads": threads, "packages": {"torch": "2.15.0"}} for threads in (1, 2)]
+    results[1] = replace(second, provenance={**second.provenance, "attempts": attempts})  # it was interrupted
     stated = {**first.conventions, "NMI": str(HARTIGAN)}
     results.append(replace(first, recipe="hartigan", members=(first.id,), conventions=stated, curve=(), artifacts={}))
     for result in results:
