@@ -36,7 +36,6 @@ def program() -> list[str]:
 
 def gather(job: Job, device: "torch.device", weights_sha256: str | None, images: Mapping[str, Any]) -> dict[str, Any]:
     """What the worker knows, also of the images, and the command's origin."""
-    import torch
 
     return {
         **job.origin,
@@ -46,7 +45,6 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         "node": platform.node(),
         **conditions(device),
         "packages": versions(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
         "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
@@ -63,6 +61,7 @@ def conditions(device: "torch.device") -> dict[str, Any]:
 
     return {
         "device_type": device.type,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
         "threads": torch.get_num_threads(),
         "packages": {"torch": version_of("torch")},
     }

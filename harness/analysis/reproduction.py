@@ -92,11 +92,20 @@ def other_numbers(result: Result) -> Iterator[str]:
 def mixed_conditions(runs: Sequence[Result], store: Store) -> Iterator[str]:
     """Why no single command repeats what several have made. `runs`: the result, or what it was made from."""
     for run in runs:
-        for change in conditions.changed(run):
+        for change in changes(run):
             yield f"{run.id} was interrupted and went on under other conditions: {change}."
     for difference in conditions.differences(runs, {}) if len(runs) > 1 else ():
         yield f"Its members differ: {difference}."
     yield from dict.fromkeys(line for run in runs for line in unlike_needs(run, store))
+
+
+def changes(run: Result) -> Iterator[str]:
+    """What was not the same in all attempts of a run; processors of one kind give different last bits too."""
+    yield from conditions.changed(run)
+    attempts = run.provenance.get("attempts", ())
+    processors = dict.fromkeys(str(attempt["device"]) for attempt in attempts if "device" in attempt)
+    if len(processors) > 1:
+        yield f"processor = {conditions.THEN.join(processors)}"
 
 
 def unlike_needs(run: Result, store: Store) -> Iterator[str]:

@@ -139,6 +139,7 @@ CONDITIONS = Table(
     optional={
         "packages": Table(others=or_null(TEXT)),
         "device_type": or_null(TEXT),
+        "device": or_null(TEXT),
         "threads": or_null(COUNT),
     },
     others=PLAIN,
@@ -153,7 +154,6 @@ PROVENANCE = Table(
         **CONDITIONS.optional,
         "platform": or_null(TEXT),
         "node": or_null(TEXT),
-        "device": or_null(TEXT),
         "data": or_null(TEXT),
         "data_sha256": or_null(TEXT),
         "copies": or_null(COUNT),

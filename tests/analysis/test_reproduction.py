@@ -113,6 +113,9 @@ def test_a_run_that_went_on_under_other_conditions_is_said(tmp_path: Path) -> No
     mixed = made(attempts=attempts)
     said = f"{mixed.id} was interrupted and went on under other conditions: threads = 2 then 1."
     assert caveats(mixed) == [said]
+    moved = made(attempts=[{**HERE, "device": "a Cray"}, HERE])
+    (line,) = caveats(moved)
+    assert line.endswith(f"went on under other conditions: processor = a Cray then {HERE['device']}.")
     store = Store(tmp_path)
     store.put(mixed)
     assert said in caveats(replace(mixed, ensemble=1, members=(mixed.id,)), store)
