@@ -24,7 +24,7 @@ class DivideConquer(Loss):
     clusters, which take the numbers of those before that they have most images in common with. A batch comes from one
     cluster, and clusters take turns. In a cluster, images that are alone in their class rest until the next clustering.
     From the share `joint` of the epochs on, batches still come from clusters, but train all slices; in the last 20th of
-    them they come from all images. At test time the slices, each of unit length, stand side by side.
+    all epochs they then come from all images. At test time the slices, each of unit length, stand side by side.
 
     Differences from the released code. The renaming of clusters is the inverse there, so it is right only for
     permutations that are their own inverse. Its batches repeat images of small classes, ours do not. Its epoch has as
@@ -94,9 +94,9 @@ class DivideConquer(Loss):
             previous = self.clustered.to(clustered.device)
             self.clustered = matched(clustered, previous, self.clusters) if len(previous) else clustered
         clustered = self.clustered.cpu()
-        if passed >= 0.95:
-            clustered = torch.zeros_like(clustered)
         joint = passed >= self.joint and not view.warmup
+        if joint and passed >= 0.95:
+            clustered = torch.zeros_like(clustered)
         return [Planned(indices, JOINT if joint else tag) for indices, tag in batches(clustered, view)]
 
 

@@ -184,6 +184,12 @@ def test_phases_follow_from_the_epoch() -> None:
     assert every == set(range(30))
 
 
+def test_slices_that_never_learn_together_have_their_clusters_to_the_end() -> None:
+    """Of all images as one cluster, the first slice alone would learn."""
+    loss = DivideConquer(6, 16, clusters=3, joint=1.0)
+    assert [{tag for _, tag in plan(loss, epoch, epochs=20)} for epoch in (1, 20)] == [{0, 1, 2}] * 2
+
+
 def test_clusters_are_made_anew_every_other_epoch_and_keep_their_numbers() -> None:
     loss = DivideConquer(6, 16, clusters=3)
     plan(loss, 1)
