@@ -32,9 +32,10 @@ class Bier(boosting_.Boosted, Loss):
     output units of (|w_u|^2 - 1)^2. It moves W alone. The ICCV paper minimises such a loss to initialise W; the steps,
     the rate and the batches of that are not public to us, so W begins as torch's Linear does.
 
-    At test time the learners stand side by side, each of length d_m / sum d, so the cosine is the mean of the s_m,
-    weighted by d_m^2. Constants are the released ones; its norms are clamped at 1e-5, ours are not. In the released
-    code the trunk is GoogLeNet without batch normalisation, trained with Adam at 1e-5 and ten times that for W.
+    At test time the learners stand side by side, each of length d_m / sum d as in the released code, so the cosine is
+    the mean of the s_m, weighted by d_m^2; the paper's weights are, by general knowledge, those of "eta": m / 6.
+    Constants are the released ones; its norms are clamped at 1e-5, ours are not. In the released code the trunk is
+    GoogLeNet without batch normalisation, trained with Adam at 1e-5 and ten times that for W.
     """
 
     title = "BIER"

@@ -33,8 +33,9 @@ class Hdc(Loss):
     resolution before the last one, and the pooled output. If that resolution has a single stage, the one before it
     counts as the first; where all stages have one resolution, those at one and at two thirds of the depth do. Branches
     are global average pooling, Linear 1024, ReLU, dropout 0.7, Linear; the released ones are GoogLeNet's auxiliary
-    heads, with an average pooling of 5 x 5 and a 1 x 1 convolution. Level 3 has dropout 0.4 and a Linear. There the
-    last Linears learn 10 times as fast as other layers, here all of the head does at one rate.
+    heads, with an average pooling of 5 x 5, a 1 x 1 convolution and ImageNet's weights. Level 3 has dropout 0.4 and a
+    Linear. There the last Linears begin with Glorot's weights and learn 10 times as fast as other layers; here all
+    layers of the head begin as torch's do and learn at one rate.
 
     At test time the three unit-length embeddings stand side by side, scaled by `weights`: 1,1,2 for CUB-200-2011, 1,2,3
     for Cars196, 1,1,1 for Stanford Online Products in the released code.
