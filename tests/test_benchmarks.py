@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for module in ("training", "sop_scale", "simulation", "object_store", "dispatch"):
+    for module in ("training", "sop_scale", "simulation", "object_store", "dispatch", "loss_functions"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     return importlib.import_module(name)
 
@@ -59,6 +60,18 @@ def test_the_benchmark_of_dispatching_runs_trials_that_do_nothing(
     assert "reports/s" in printed
     assert "harness run with all 2 stored" in printed
     assert "trials worked in " in printed
+
+
+@pytest.mark.slow
+def test_a_step_of_a_method_with_a_teacher_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = benchmark("loss_functions", monkeypatch).STEP
+    monkeypatch.setattr(sys, "argv", ["-c", "rkd", "1"])
+    exec(source, {})
+    seconds, grown = json.loads(capsys.readouterr().out)
+    assert seconds > 0
+    assert grown >= 0
 
 
 def test_a_simulation_counts_gpu_time_and_gaps_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
