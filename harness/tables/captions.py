@@ -50,17 +50,22 @@ def unlike_protocol(datasets: Sequence[OnDataset], own: Sequence[str] = ()) -> l
 
 
 def left_out_numbers(datasets: Sequence[OnDataset], columns: Sequence[Column], options: Options) -> list[str]:
-    """Says how to see the paper's numbers where they do not stand beside ours, because the settings differ."""
+    """Says how to see the paper's numbers where they do not stand beside ours, because the settings differ; and where
+    they are asked for, which datasets have none."""
+    paper = reference.paper()["cite"] if reference.published() else ""
     metrics = {column.name for column in columns}
-    left_out = options.published == "comparable" and any(
+    if options.published == "comparable" and any(
         reference.number(result, metric) and not reference.is_comparable(result)
         for dataset in datasets
         for result in dataset.results
         for metric in metrics
-    )
-    if not left_out:
-        return []
-    return [f"{reference.paper()['cite']}, has numbers for other settings: --published beside shows them."]
+    ):
+        return [f"{paper}, has numbers for other settings: --published beside shows them."]
+    with_numbers = {number.dataset for number in reference.published()}
+    without = [dataset.title for dataset in datasets if dataset.dataset not in with_numbers]
+    if paper and without and options.published in ("beside", "rows"):
+        return [f"{paper}, has no numbers for {' and '.join(without)}."]
+    return []
 
 
 def typical(results: Sequence[Result], own: Sequence[str] = ()) -> Trial:

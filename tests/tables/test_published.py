@@ -50,6 +50,18 @@ def test_published_numbers_of_other_settings_are_left_out_and_can_be_asked_for()
     assert ask not in build([cub("arcface", 0.6, crop=128)])[0].caption  # the paper has no such number
 
 
+def test_a_dataset_that_the_paper_has_not_is_named_where_its_numbers_are_asked_for() -> None:
+    said = "Elezi et al., ECCV 2020, has no numbers for Emoji."
+    emoji = a_result(a_trial(fold="test"))
+    for kind in ("losses", "backbones"):
+        for options in (BESIDE, Options("rows")):
+            (table,) = build([emoji], kind, options)
+            assert said in table.caption
+            assert said in table.short
+        assert "no numbers" not in build([emoji], kind)[0].caption
+        assert "no numbers" not in build([cub("group", 0.64)], kind, BESIDE)[0].caption
+
+
 def test_a_resized_copy_is_not_what_the_paper_used() -> None:
     (table,) = build([cub("triplet", 0.4, fingerprint="3a0a7d5606cf")], options=BESIDE)
     assert table.rows[0].notes == ("Not the paper's setting: images = short side 160 px (paper: as published).",)
