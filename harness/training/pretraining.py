@@ -1,7 +1,7 @@
 """Classification before the loss: trained once per network, data and seed, then shared by every loss."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,6 +21,8 @@ from harness.training.loop import fit
 from harness.training.setup import Stage, TrialSetup, seed
 from losses.base import Loss
 
+State = dict[str, Tensor]
+
 
 def pretrain(
     setup: TrialSetup, loss: Loss, storage: Storage, resumed: Checkpoint
@@ -34,18 +36,9 @@ def pretrain(
     """
     name, *owners = file_of(setup, own_head=isinstance(setup.model, MethodEmbedder))
     setup = with_usual_head(setup)
-    begun = time.perf_counter()
-    with (yield from entered(storage, name)):
-        resumed = resumed.after(wait=time.perf_counter() - begun)
-        seconds = resumed.seconds
-        try:
-            state = stored(storage, name, owners, setup)
-        except DamagedError as damage:
-            yield Progress.idle("pretrain", note=storage.set_aside(damage))
-            state = None
-        if state is None:
-            state, _, seconds = yield from train_classifier(setup, storage, resumed)
-            storage.write_sealed(name, owners[0], safetensors.torch.save(state))
+    state, seconds = intact(lambda: stored(storage, name, owners, setup)), resumed.seconds
+    if state is None:
+        state, seconds = yield from pretrain_here(setup, storage, resumed, name, owners)
     setup.model.load_state_dict(under("model.", state))
     own = loss.state_dict()
     classifier = {
@@ -55,6 +48,26 @@ def pretrain(
     }
     loss.load_state_dict({**own, **classifier})
     return seconds
+
+
+def pretrain_here(
+    setup: TrialSetup, storage: Storage, resumed: Checkpoint, name: str, owners: Sequence[str]
+) -> Generator[Progress, None, tuple[State, Seconds]]:
+    """Train and store what is missing or damaged, one trial at a time. Returns the weights, and the seconds of all that
+    was done so far."""
+    begun = time.perf_counter()
+    with (yield from entered(storage, name)):
+        resumed = resumed.after(wait=time.perf_counter() - begun)
+        state = None
+        try:
+            state = stored(storage, name, owners, setup)  # another trial may have done it meanwhile
+        except DamagedError as damage:
+            yield Progress.idle("pretrain", note=storage.set_aside(damage))
+        if state is not None:
+            return state, resumed.seconds
+        state, _, seconds = yield from train_classifier(setup, storage, resumed)
+        storage.write_sealed(name, owners[0], safetensors.torch.save(state))
+        return state, seconds
 
 
 def with_usual_head(setup: TrialSetup) -> TrialSetup:
@@ -82,6 +95,15 @@ def file_of(setup: TrialSetup, *, own_head: bool = False) -> tuple[str, str, str
     return f"pretrained/{key}.safetensors", f"{words} on images {setup.images.contents[:12]}", words
 
 
+def intact(read: Callable[[], State | None]) -> State | None:
+    """What is stored, unless it is missing or damaged. Read without the lock, so that trials that need the same file
+    read it at the same time."""
+    try:
+        return read()
+    except DamagedError:
+        return None
+
+
 def entered(storage: Storage, name: str, stage: str = "pretrain") -> Generator[Progress, None, ExitStack]:
     """The lock of a shared file, held. Reports while another trial holds it."""
     held = ExitStack()
@@ -94,7 +116,7 @@ def entered(storage: Storage, name: str, stage: str = "pretrain") -> Generator[P
             return held
 
 
-def stored(storage: Storage, name: str, owners: Sequence[str], setup: TrialSetup) -> dict[str, Tensor] | None:
+def stored(storage: Storage, name: str, owners: Sequence[str], setup: TrialSetup) -> State | None:
     """The stored weights of network and classifier; None if there are none, a DamagedError if they do not fit."""
     content = storage.read_sealed(name, *owners)
     if content is None:
@@ -113,7 +135,7 @@ def stored(storage: Storage, name: str, owners: Sequence[str], setup: TrialSetup
 
 def train_classifier(
     setup: TrialSetup, storage: Storage, resumed: Checkpoint
-) -> Generator[Progress, None, tuple[dict[str, Tensor], Curve, Seconds]]:
+) -> Generator[Progress, None, tuple[State, Curve, Seconds]]:
     """The weights of network and classifier after pre-training, the curve, and the seconds of all that was done so
     far."""
     torch.manual_seed(seed(setup.trial, "pretrain"))  # independent of what the loss has drawn before
@@ -145,6 +167,6 @@ def pretraining_stage(setup: TrialSetup, softmax: Loss) -> Stage:
     )
 
 
-def under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, state: State) -> State:
     """The tensors whose names begin with the prefix, by the rest of their names."""
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}

@@ -42,7 +42,7 @@ from harness.training.checkpoint import Checkpoint, Curve, Seconds, added
 from harness.training.loop import fit
 from harness.training.measuring import embed_images, measure_stored, score, validation
 from harness.training.optimizers import parameter_groups
-from harness.training.pretraining import entered, pretrain, share
+from harness.training.pretraining import State, entered, intact, pretrain, share
 from harness.training.setup import Stage, TrialSetup, device_of, main_stage, parameters, seed, set_up, warmup_stage
 from losses import torch_state
 from losses.base import Loss
@@ -239,23 +239,30 @@ def taught_by(job: Job, images: Images, storage: Storage) -> Generator[Progress,
     """The network of the trial's teacher. Weights that are gone or damaged are made again."""
     need = teaching.job_of(job)
     name, _ = teaching.file_of(need.trial, images.contents)
-    with (yield from entered(storage, name, "teacher")):
-        try:
-            state = teaching.stored(storage, need.trial, images.contents)
-        except DamagedError as damage:
-            yield Progress.idle("teacher", note=storage.set_aside(damage))
-            state = None
-        if state is None:
-            again = train(need, images, storage, {})
-            while True:
-                try:
-                    yield replace(next(again), stage="teacher", metrics={})  # its epochs are not its student's
-                except StopIteration as end:
-                    teaching.put(storage, need.trial, images.contents, end.value.setup.model)
-                    storage.remove(checkpoint_file(need.trial.id))
-                    state = end.value.setup.model.state_dict()
-                    break
+    state = intact(lambda: teaching.stored(storage, need.trial, images.contents))
+    if state is None:
+        with (yield from entered(storage, name, "teacher")):
+            state = yield from train_teacher(need, images, storage)
     return teaching.network(need, state)
+
+
+def train_teacher(job: Job, images: Images, storage: Storage) -> Generator[Progress, None, State]:
+    """Train and store a teacher, unless another of its students has done it meanwhile."""
+    state = None
+    try:
+        state = teaching.stored(storage, job.trial, images.contents)
+    except DamagedError as damage:
+        yield Progress.idle("teacher", note=storage.set_aside(damage))
+    if state is not None:
+        return state
+    steps = train(job, images, storage, {})
+    while True:
+        try:
+            yield replace(next(steps), stage="teacher", metrics={})  # its epochs are not its student's
+        except StopIteration as end:
+            teaching.put(storage, job.trial, images.contents, end.value.setup.model)
+            storage.remove(checkpoint_file(job.trial.id))
+            return end.value.setup.model.state_dict()
 
 
 def resumed(job: Job, setup: TrialSetup, storage: Storage) -> tuple[TrialSetup, Checkpoint]:

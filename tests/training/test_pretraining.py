@@ -37,14 +37,27 @@ def test_shared_pretraining_gives_the_same_bits_as_a_trials_own(small: Path, tmp
 def test_waiting_for_pretraining_is_reported_and_is_no_pretraining(small: Path, tmp_path: Path) -> None:
     run(trial("group", pretrain_epochs=1), tmp_path)
     waiting, storage = trial("triplet", pretrain_epochs=1), Storage(str(tmp_path))
+    file = tmp_path / "pretrained" / f"{pretraining_key(waiting)}.safetensors"
+    weights = file.read_bytes()
+    file.unlink()
     running, reports = training.run(job(waiting, tmp_path)), []
-    with storage.lock(f"pretrained/{pretraining_key(waiting)}.safetensors"):
+    with storage.lock(f"pretrained/{file.name}"):
         reports = [next(running), next(running)]  # a second each
+        file.write_bytes(weights)
     assert [position(event) for event in reports] == 2 * ["waiting for pre-training"]
     assert not any(event.closes_epoch for event in reports)
     seconds = finish(running).seconds
     assert seconds["wait"] >= 2
     assert "pretrain" not in seconds
+
+
+def test_trials_read_a_stored_pretraining_at_the_same_time(small: Path, tmp_path: Path) -> None:
+    """One after another, those on hundreds of GPUs would wait for each other."""
+    run(trial("group", pretrain_epochs=1), tmp_path)
+    other = trial("triplet", pretrain_epochs=1)
+    with Storage(str(tmp_path)).lock(f"pretrained/{pretraining_key(other)}.safetensors"):
+        _, reports = run(other, tmp_path)
+    assert "pretrain" not in {report.stage for report in reports}
 
 
 def test_a_resumed_trial_counts_what_its_checkpoint_knows(small: Path, tmp_path: Path) -> None:
