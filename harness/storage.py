@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,15 @@ class Storage:
         what is written there says so."""
         with contextlib.suppress(OSError, StorageError), self.asked("write to"):
             self.files.rm_file(self.path(name))
+
+    def remove_all(self, names: Collection[str]) -> None:
+        """Remove files that are no longer needed; an object store takes a thousand in a request."""
+        if self.local:
+            for name in names:
+                self.remove(name)
+        elif names:
+            with contextlib.suppress(OSError, StorageError), self.asked("write to"):
+                self.files.rm([self.path(name) for name in names])
 
     def remove_folder(self, name: str) -> None:
         """Remove a folder that is no longer needed.

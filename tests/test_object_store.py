@@ -1,5 +1,6 @@
 """A bucket of an S3 server as storage: what is written there, and what is said when it fails."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -12,9 +13,11 @@ import pytest
 from PIL import Image
 from s3fs import S3FileSystem
 
+from harness.execution.announcement import announced
 from harness.spec import StorageError
-from harness.storage import DamagedError, Storage
+from harness.storage import DamagedError, Storage, heartbeat
 from tests.conftest import Harness, Said
+from tests.factories import a_trial
 from tests.s3 import BUCKET, S3
 
 URI = f"s3://{BUCKET}/run"
@@ -169,6 +172,21 @@ def test_requests_of_a_run(s3: S3, small: Path, harness: Harness) -> None:
     assert s3.count("PUT .*/embeddings/") == 2
     # a trial that is shorter than 20 s says once that it begins
     assert 0 < s3.count("PUT .*/running/") <= s3.count("DELETE .*/running/")
+
+
+def test_the_end_of_an_interrupted_run_takes_few_requests_however_many_trials_it_has(s3: S3) -> None:
+    """After SIGTERM there are ten seconds."""
+    storage = Storage(URI)
+    trials = [a_trial(seed=seed) for seed in range(200)]
+    for trial in trials[:9]:
+        storage.write(heartbeat(trial.id), b"{}")
+    storage.write(heartbeat("another"), b"{}")
+    with contextlib.suppress(KeyboardInterrupt), announced(storage, "harness run", "emoji", "quick") as plan:
+        plan.update(trials, 0)
+        s3.requests.clear()
+        raise KeyboardInterrupt
+    assert s3.requests.total() <= 4
+    assert storage.names("running") == ["running/another.json"]
 
 
 def test_an_outage_ends_the_run_and_the_same_command_continues(

@@ -129,11 +129,17 @@ def announced(storage: Storage, command: str, dataset: str, protocol: str) -> It
     except BaseException:
         plan.pulse.end()
         plan.write(interrupted=True)
-        for name in plan.plan.trials:
-            storage.remove(heartbeat_file(id_of(name)))
+        remove_heartbeats(storage, plan.plan)
         raise
     plan.pulse.end()
     storage.remove(plan.plan.file)
+
+
+def remove_heartbeats(storage: Storage, plan: Announcement) -> None:
+    """Of the few trials that run: each removal is a request on an object store, and a signal leaves seconds."""
+    ours = {heartbeat_file(id_of(name)) for name in plan.trials}
+    with contextlib.suppress(OSError, StorageError):  # then the next run removes them
+        storage.remove_all(ours.intersection(storage.names(heartbeat.FOLDER)))
 
 
 def write(storage: Storage, plan: Announcement) -> None:

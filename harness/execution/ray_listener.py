@@ -144,6 +144,8 @@ class TuneListener(tune.Callback):
                 self.last[ours.name] = event
         else:
             self.queue.end(ours.name)
+            self.last.pop(ours.name, None)
+            self.nodes.pop(ours.name, None)
         try:
             self.listener(ours, event)
         except Exception as error:

@@ -84,6 +84,7 @@ def test_a_death_after_the_result_takes_nothing_away(tmp_path: Path, monkeypatch
     done, dead = (SimpleNamespace(config={"trial": name}, evaluated_params={}, last_result={}) for name in names)
     done.error_file = dead.error_file = None
     listener.on_trial_result(1, [], done, {"event": a_result(jobs[0].trial), "node": "node"})
+    assert not listener.nodes, "nothing of a trial that has ended is kept"
     for trial in (done, dead):
         listener.on_trial_error(1, [], trial)
     assert queue.suggest("") == "FINISHED"
