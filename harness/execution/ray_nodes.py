@@ -16,11 +16,13 @@ from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ign
 from ray.exceptions import RayError
 from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
 from ray.tune.experiment import Trial as TuneTrial
+from ray.util import placement_group_table
 
 from harness.spec import UserError, printable
 
 PAUSE = 2.0  # seconds between two looks at the nodes
 FIRST_REPORT = 15.0  # seconds within which the autoscaler of a cluster that was just started has reported
+QUEUE = 10.0  # seconds without a place on nodes that have room, after which others use them
 PATIENCE = 60.0  # seconds without anything pending, after which Ray starts nothing
 ANSWER = 5.0  # seconds within which Ray must answer
 
@@ -52,6 +54,10 @@ class Autoscaler:
     pending: Mapping[str, int]  # type of node -> how many are being started
     infeasible: tuple[Resources, ...] = ()  # what it can start no node for: no type has it, or the maximum is reached
     failure: str = ""  # why a node could not be started
+
+    @property
+    def starting(self) -> str:
+        return f"Ray is starting {', '.join(f'{n} x {type}' for type, n in sorted(self.pending.items()))}"
 
     def cannot_start(self, needed: Resources) -> bool:
         wanted = {kind: amount for kind, amount in needed.items() if amount}
@@ -121,8 +127,16 @@ def has_autoscaler() -> bool:
     return True
 
 
+def is_queued() -> bool:
+    """Whether Ray has given this run no place for a trial: others use what it has asked for."""
+    job = ray.get_runtime_context().get_job_id()  # the id of a placement group ends with its job's
+    states = {group["state"] for id, group in placement_group_table().items() if id.endswith(job)}
+    return "PENDING" in states and "CREATED" not in states
+
+
 class Waiting(tune.Callback):
-    """Tells what trials wait for while none runs and no node that is fit has what one needs; "" when that is over."""
+    """Tells what trials wait for while none runs, and no node that is fit has what one needs, or none has it free; ""
+    when that is over."""
 
     def __init__(
         self, needed: Resources, tell: Callable[[str], None], unfit: Collection[str] = (), *, however_long: bool
@@ -133,6 +147,7 @@ class Waiting(tune.Callback):
         self.however_long = however_long  # also for what Ray reports as infeasible
         self.looked = 0.0
         self.quiet_since: float | None = None  # nothing has been pending since then
+        self.queued_since: float | None = None  # the nodes that have room are in use since then
         self.had_room = False  # at some time: Ray has nodes of this kind
         self.told = ""
 
@@ -145,18 +160,35 @@ class Waiting(tune.Callback):
             return
         self.looked = now
         with contextlib.suppress(RayError):
-            waits = not has_room(self.needed, self.unfit)
-            self.had_room |= not waits
-            if waits and not any(trial.status == TuneTrial.RUNNING for trial in trials):
-                self.say(self.state(autoscaler(), now))
-            else:
+            room = has_room(self.needed, self.unfit)
+            self.had_room |= room
+            runs = any(trial.status == TuneTrial.RUNNING for trial in trials)
+            if runs or room:
                 self.quiet_since = None
+            if runs or not room:
+                self.queued_since = None
+            if runs:
                 self.say("")
+            else:
+                self.say(self.queue(now) if room else self.state(autoscaler(), now))
 
     def say(self, text: str) -> None:
         if text != self.told:
             self.told = text
             self.tell(text)
+
+    def queue(self, now: float) -> str:
+        """What is waited for where nodes have room; "" if this run has its place there."""
+        if not is_queued():
+            self.queued_since = None
+            return ""
+        if self.queued_since is None:
+            self.queued_since = now
+        if now - self.queued_since < QUEUE:
+            return ""
+        scaler = autoscaler()
+        coming = f"; {scaler.starting}" if scaler is not None and scaler.pending else ""
+        return f"waiting for a node with {in_words(self.needed)}: all that have as much are in use{coming}"
 
     def state(self, scaler: Autoscaler | None, now: float) -> str:
         """What is waited for; a UserError if it will never come."""
@@ -165,7 +197,7 @@ class Waiting(tune.Callback):
             return f"{what}: this cluster has no autoscaler, so start one there (ray start)"
         if scaler.pending:
             self.quiet_since = None
-            return f"{what}: Ray is starting {', '.join(f'{n} x {type}' for type, n in sorted(scaler.pending.items()))}"
+            return f"{what}: {scaler.starting}"
         if self.quiet_since is None:
             self.quiet_since = now
         if now - self.quiet_since < PATIENCE:

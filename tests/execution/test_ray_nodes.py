@@ -1,5 +1,7 @@
 """What a cluster has and has pending: as Ray reports it, and what a run says and does then."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,11 +101,13 @@ class Watch:
         self.now = 1000.0
         self.scaler: Autoscaler | None = Autoscaler({})
         self.room = False
+        self.queued = False
         self.texts: list[str] = []
         self.unfit = set[str]()
         self.waiting = Waiting(GPU, self.texts.append, self.unfit, however_long=however_long)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(ray_nodes, "autoscaler", lambda: self.scaler)
+        monkeypatch.setattr(ray_nodes, "is_queued", lambda: self.queued)
         monkeypatch.setattr(ray_nodes, "alive", lambda avoid=(): [GPU] if self.room and not avoid else [{"CPU": 1.0}])
 
     def after(self, seconds: float, status: str = TuneTrial.PENDING) -> list[str]:
@@ -132,6 +136,22 @@ def test_what_is_waited_for_and_what_ray_has_pending_is_told_when_it_changes(mon
     watch.room = False  # the node has gone again
     assert watch.after(5, TuneTrial.RUNNING) == []  # a trial that runs needs none
     assert watch.after(5) == [WAITING + "Ray is starting 1 x big, 2 x gpu"]
+
+
+def test_nodes_that_others_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several runs share a cluster. The first seconds of a run are no wait."""
+    in_use = "waiting for a node with 1 CPU and 1 GPU: all that have as much are in use"
+    watch = Watch(monkeypatch)
+    watch.room = watch.queued = True
+    assert watch.after(0) == []
+    assert watch.after(9) == []
+    assert watch.after(3) == [in_use]
+    watch.scaler = Autoscaler({"gpu": 1})
+    assert watch.after(3) == [f"{in_use}; Ray is starting 1 x gpu"]
+    assert watch.after(3, TuneTrial.RUNNING) == [""]
+    assert watch.after(3) == []
+    watch.queued = False
+    assert watch.after(20) == []  # its worker starts
 
 
 def test_a_node_that_trials_avoid_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +240,47 @@ def test_without_an_autoscaler_what_no_node_has_is_refused_unless_it_is_waited_f
         "waiting for a node with 1 CPU and 3 GPUs: this cluster has no autoscaler, so start one there (ray start)",
         "",
     ]
+
+
+OTHER = """
+import sys
+import ray
+from ray.util import placement_group
+ray.init(sys.argv[1], log_to_driver=False)
+ray.get(placement_group([{"GPU": 2}]).ready())
+print("has them", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_gpus_that_another_run_uses_are_waited_for(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_nodes, "QUEUE", 1.0)
+    (job,) = jobs_of(experiment("triplet"), tmp_path)
+    texts: list[str] = []
+    words = [sys.executable, "-c", OTHER, cluster.address]
+    other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(text: str) -> None:
+        texts.append(text)
+        if text and other.stdin is not None:
+            other.stdin.close()  # it ends
+
+    record = Record()
+    result = a_result(job.trial)
+    joining = Cluster(cluster.address, gpus_per_trial=1.0, events=lambda _: iter([result]), tell_waiting=tell)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "has them\n"
+        with joining.connected(Storage(str(tmp_path)), print) as running:
+            running.execute([job], record)
+    finally:
+        other.kill()
+        other.wait()
+    assert set(record.results) == {job.trial.id}
+    assert texts == ["waiting for a node with 1 CPU and 1 GPU: all that have as much are in use", ""]
 
 
 @pytest.mark.slow
