@@ -46,13 +46,26 @@ def made_up(trial: Trial) -> Result:
     return Result(trial=trial, metrics=metrics, curve=curve, seconds=seconds, provenance={}, **about)
 
 
-def idle(job: Job) -> Iterator[Event]:
+def meet(folder: Path, workers: int) -> None:
+    """In a worker: wait until so many are there. Else the first few would run most of the trials while the others
+    start."""
+    mine = folder / f"{os.getpid()}.here"
+    if mine.exists():
+        return
+    mine.touch()
+    while len(list(folder.glob("*.here"))) < workers:
+        time.sleep(0.1)
+
+
+def idle(folder: Path, workers: int, job: Job) -> Iterator[Event]:
     """What a worker does here: the trial ends at once with a made-up result."""
+    meet(folder, workers)
     yield made_up(job.trial)
 
 
-def talking(reports: int, job: Job) -> Iterator[Event]:
+def talking(folder: Path, workers: int, reports: int, job: Job) -> Iterator[Event]:
     """A trial that does nothing but report the end of an epoch."""
+    meet(folder, workers)
     for epoch in range(1, reports + 1):
         yield Progress("train", epoch, reports, 1, 1, 1.0, 1.0, 0.0)
     yield made_up(job.trial)
@@ -79,6 +92,15 @@ def work(folder: Path, seconds: float) -> None:
         file.write(json.dumps([gpu, begun, time.time()]) + "\n")
 
 
+def begin(folder: Path) -> None:
+    """In a worker: note when its process started, and when its first trial begins."""
+    file = folder / f"{os.getpid()}.start"
+    if not file.exists():
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        alive = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+        file.write_text(json.dumps([time.time() - alive, time.time()]))
+
+
 def noted(folder: Path) -> list[Work]:
     lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted((Work(*json.loads(line)) for line in lines), key=lambda work: work.begun)
@@ -91,14 +113,22 @@ def seconds_of(trial: Trial, unit: float) -> float:
 
 def working(folder: Path, unit: float, job: Job) -> Iterator[Event]:
     """A trial as it is: shared pre-training is a trial of its own."""
+    begin(folder)
     work(folder, seconds_of(job.trial, unit))
     yield made_up(job.trial)
+
+
+def crowded(folder: Path, workers: int, unit: float, job: Job) -> Iterator[Event]:
+    """A trial that works where all workers have started."""
+    meet(folder, workers)
+    yield from working(folder, unit, job)
 
 
 def locking(folder: Path, unit: float, job: Job) -> Iterator[Event]:
     """A trial as it was: the first that needs a pre-training does it, and the others wait with their GPUs."""
     from filelock import FileLock
 
+    begin(folder)
     for need in needs_of(job):
         done = folder / need.id
         with FileLock(f"{done}.lock"):
@@ -138,6 +168,7 @@ class Simulation:
     arrivals: list[Arrival] = field(default_factory=list)  # of events in the driver
     memory: list[float] = field(default_factory=list)  # of the driver at each end, in MB
     reserved: list[tuple[float, float]] = field(default_factory=list)  # GPUs that Ray has given away, over time
+    starts: list[tuple[float, float]] = field(default_factory=list)  # of workers: of the process, of its first trial
 
     @contextlib.contextmanager
     def joined(self, planned: Experiment, address: str) -> Iterator[Run]:
@@ -158,6 +189,7 @@ class Simulation:
                 yield Run(Account(planned, store), storage, ray.execute, display, listeners=[self.hear])
                 sampling.end()
             self.work = noted(Path(folder))
+            self.starts = [json.loads(file.read_text()) for file in Path(folder).glob("*.start")]
 
     def hear(self, trial: Trial, event: Event) -> None:
         ended = not isinstance(event, Progress)
@@ -208,7 +240,9 @@ class Simulation:
         begin, end = self.span
         worked = sum(one.ended - one.begun for one in self.work)
         inside = [held for moment, held in self.reserved if begin <= moment <= end]
-        return Occupancy(worked, statistics.mean(inside) * (end - begin), self.gpus * (end - begin), end - begin)
+        reserved = statistics.mean(inside) * (end - begin)
+        starting = sum(ready - max(start, begin) for start, ready in self.starts if ready > begin)
+        return Occupancy(worked, reserved, self.gpus * (end - begin), end - begin, starting)
 
 
 @dataclass(frozen=True)
@@ -219,6 +253,12 @@ class Occupancy:
     reserved: float
     there: float
     seconds: float  # from the first start to the last end
+    starting: float  # of the reserved: in which processes of workers started
+
+    @property
+    def of_started(self) -> float:
+        """Of the reserved time without the start of workers, whose share is small where trials are long."""
+        return self.worked / (self.reserved - self.starting)
 
     @property
     def of_reserved(self) -> float:
@@ -255,15 +295,15 @@ def nodes(gpus: int) -> Iterator[str]:
 
 def throughput(address: str, gpus: int, trials: int) -> Simulation:
     """Trials that end at once."""
-    simulation = Simulation(gpus, lambda notes: idle)
-    with simulation.joined(experiment(seeds=trials, set={**SETTINGS, "fold": "val0"}), address) as run:
+    simulation = Simulation(gpus, lambda notes: partial(idle, notes, gpus))
+    with simulation.joined(experiment(seeds=max(trials, gpus), set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation
 
 
 def reports(address: str, gpus: int, per_trial: int) -> Simulation:
     """Trials that do nothing but report, one on each GPU."""
-    simulation = Simulation(gpus, lambda notes: partial(talking, per_trial))
+    simulation = Simulation(gpus, lambda notes: partial(talking, notes, gpus, per_trial))
     with simulation.joined(experiment(seeds=gpus, set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation
@@ -272,7 +312,7 @@ def reports(address: str, gpus: int, per_trial: int) -> Simulation:
 def turnover(address: str, gpus: int, rounds: int, seconds: float) -> Simulation:
     """Trials of some seconds, several rounds of them on each GPU."""
     unit = seconds / LENGTHS["triplet"]
-    simulation = Simulation(gpus, lambda notes: partial(working, notes, unit))
+    simulation = Simulation(gpus, lambda notes: partial(crowded, notes, gpus, unit))
     with simulation.joined(experiment(seeds=rounds * gpus, set={**SETTINGS, "fold": "val0"}), address) as run:
         run.dispatch(run.account.final)
     return simulation

@@ -1,6 +1,7 @@
 """The benchmarks that train or dispatch run at their smallest: they call the same code as a run, and must follow it."""
 
 import argparse
+import contextlib
 import importlib
 import json
 import sys
@@ -52,12 +53,15 @@ def test_the_benchmark_of_dispatching_runs_trials_that_do_nothing(
 ) -> None:
     dispatch = benchmark("dispatch", monkeypatch)
     monkeypatch.setattr(dispatch, "ROUNDS", 2)
-    dispatch.overhead(cluster.address, 2, 20)
+    for measure in dispatch.ON_LOGICAL_GPUS.values():
+        measure(cluster.address, 2, 20)
     dispatch.stored(2)
     dispatch.occupancy(cluster.address, 2, 0.1, trials=2, seeds=1)
     printed = capsys.readouterr().out
-    assert "(c) 2 at once: " in printed
+    assert "rate: 2 at once: " in printed
+    assert "MB per 1,000 trials" in printed
     assert "reports/s" in printed
+    assert "a GPU has none for " in printed
     assert "harness run with all 2 stored" in printed
     assert "trials worked in " in printed
 
@@ -74,13 +78,27 @@ def test_a_step_of_a_method_with_a_teacher_is_measured(
     assert grown >= 0
 
 
+def test_a_part_of_the_dispatch_benchmark_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatch, ran = benchmark("dispatch", monkeypatch), []
+    monkeypatch.setattr(dispatch.simulation, "nodes", lambda gpus: contextlib.nullcontext(f"of {gpus}"))
+    monkeypatch.setitem(dispatch.ON_LOGICAL_GPUS, "pauses", lambda *words: ran.append(words))
+    monkeypatch.setattr(sys, "argv", ["dispatch.py", "--parts", "pauses", "--concurrent", "2,20", "--noop", "7"])
+    dispatch.main()
+    assert ran == [("of 2", 2, 7), ("of 20", 20, 7)]
+    monkeypatch.setattr(sys, "argv", ["dispatch.py", "--parts", "pause"])
+    with pytest.raises(SystemExit):
+        dispatch.main()
+
+
 def test_a_simulation_counts_gpu_time_and_gaps_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = benchmark("simulation", monkeypatch)
     Work = simulation.Work
-    seen = simulation.Simulation(2, lambda notes: simulation.idle)
+    seen = simulation.Simulation(2, lambda notes: lambda job: iter(()))
     seen.work = [Work("a", 0.0, 4.0), Work("b", 1.0, 3.0), Work("b", 3.5, 5.0), Work("a", 4.25, 10.0)]
     seen.reserved = [(-1.0, 2.0), *((moment, 1.5) for moment in range(11)), (11.0, 0.0)]
+    seen.starts = [(-3.0, -1.0), (-2.0, 1.25), (1.5, 2.0)]
     assert sorted(seen.delays()) == [0.25, 0.5]
+    assert seen.occupancy.of_started == 1.0
     assert (seen.occupancy.worked, seen.occupancy.reserved, seen.occupancy.there) == (13.25, 15.0, 20.0)
 
 
