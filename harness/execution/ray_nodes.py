@@ -22,7 +22,7 @@ from harness.spec import UserError, printable
 
 PAUSE = 2.0  # seconds between two looks at the nodes
 FIRST_REPORT = 15.0  # seconds within which the autoscaler of a cluster that was just started has reported
-QUEUE = 10.0  # seconds without a place on nodes that have room, after which others use them
+QUEUE = 30.0  # seconds without a place on nodes that have room, after which others use them: Ray knows then who died
 PATIENCE = 60.0  # seconds without anything pending, after which Ray starts nothing
 ANSWER = 5.0  # seconds within which Ray must answer
 
