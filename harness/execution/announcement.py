@@ -142,6 +142,22 @@ def remove_heartbeats(storage: Storage, plan: Announcement) -> None:
         storage.remove_all(ours.intersection(storage.names(heartbeat.FOLDER)))
 
 
+@contextlib.contextmanager
+def getting_ready(
+    storage: Storage, command: str, dataset: str, protocol: str, work: Iterable[Work], unnamed: int
+) -> Iterator[None]:
+    """Announce this process while it prepares images and starts Ray. Nothing of it stays: no trial has begun."""
+    plan = Announced(storage, command, dataset, protocol)
+    plan.update(work, unnamed)
+    plan.wait("getting ready: no trial has begun yet")
+    plan.pulse.start()
+    try:
+        yield
+    finally:
+        plan.pulse.end()
+        storage.remove(plan.plan.file)
+
+
 def write(storage: Storage, plan: Announcement) -> None:
     record = asdict(plan)
     del record["id"]  # the name of its file

@@ -2,6 +2,7 @@
 missing runs, each as soon as it can."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from harness.analysis.results import configurations
 from harness.execution import winners
 from harness.execution.account import Account
 from harness.execution.agenda import Agenda
-from harness.execution.announcement import Announced, announced
+from harness.execution.announcement import Announced, announced, getting_ready
 from harness.execution.census import Census
 from harness.execution.leftovers import sweep
 from harness.execution.recorder import Recorder, stop_on_disk_error
@@ -86,6 +87,14 @@ class Run:
         with announced(self.storage, self.origin["command"] or "", dataset, protocol) as self.announced:
             self.announce()
             self.executor((self.job(work) if work else None for work in self.agenda), self.notify)
+
+    def getting_ready(self) -> AbstractContextManager[None]:
+        """Says to `harness status` that this run has not begun its trials, and how many there are."""
+        account = self.account
+        work = account.pending([*account.needs([*account.work, *account.unnamed()]), *account.work])
+        dataset, protocol = account.experiment.dataset.name, account.experiment.protocol.name
+        unnamed = len(account.unnamed_work())
+        return getting_ready(self.storage, self.origin["command"] or "", dataset, protocol, work, unnamed)
 
     def expect(self) -> None:
         """Tell the display and the census how much is left."""

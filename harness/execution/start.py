@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,19 +33,21 @@ def start(request: Request, account: Account, storage: Storage, display: Display
     needed."""
     stored.check(account, display.line)
     display.line(overview(account))
-    if account.is_complete:
-        account.store.prepare()
-        storage.prepare()
-    else:
-        account.store.check()
-        if not account.is_trained:
-            check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing behind
-        check_room(account, storage)
-        if not account.is_trained:
-            prepare_images(request, account, storage, display)
-        display.begin(account.experiment, log_file(account))
     run = Run(account, storage, nothing_to_execute, display, threads=request.threads)
-    with opened_executor(request, run) as run.executor:
+    with ExitStack() as executor:
+        if account.is_complete:
+            account.store.prepare()
+            storage.prepare()
+        else:
+            account.store.check()
+            if not account.is_trained:
+                check_inputs(request, account, display)  # before a folder is made: what is refused leaves nothing
+            check_room(account, storage)
+            with run.getting_ready():
+                if not account.is_trained:
+                    prepare_images(request, account, storage, display)
+                display.begin(account.experiment, log_file(account))
+                run.executor = executor.enter_context(opened_executor(request, run))
         return Outcome(run(), run.failures)
 
 
@@ -115,9 +117,7 @@ def preparations(request: Request, account: Account, storage: Storage) -> list[J
 
 @contextmanager
 def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
-    if run.account.is_complete:
-        yield nothing_to_execute
-    elif request.executor == "local":
+    if request.executor == "local":
         yield local_executor(request)
     else:
         run.display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")

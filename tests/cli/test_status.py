@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.status import fitted
-from harness.execution import announcement, status
+from harness.execution import announcement, start, status
 from harness.execution.announcement import announced
 from harness.execution.display import Display
 from harness.spec import Event, Failure, Trial
@@ -179,6 +179,25 @@ def test_the_total_stands_where_final_runs_turn_out_to_be_stored(tmp_path: Path)
         plan.update([a_trial(fold="val0"), a_trial()], unnamed=0)  # one of the two is stored
         (read,) = announcement.read(storage)
         assert (len(read.trials), read.unnamed, read.total) == (2, 0, 3)
+
+
+def test_a_run_that_prepares_images_is_at_work(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen = Store(tmp_path / "results"), list[str]()
+    storage = Storage(str(store.artifacts))
+
+    def prepare(*_: object) -> None:
+        assert status.is_at_work(storage)  # else status --watch would end
+        seen.extend(status.describe(store, storage)[0].splitlines())
+
+    monkeypatch.setattr(start, "prepare_images", prepare)
+    assert harness("run", "--losses", "none", "--dataset", "blobs").code == 0
+    assert seen == [
+        "blobs · tiny: 0 of 2 done, 0 running, 2 waiting, 0 failed",
+        "  getting ready: no trial has begun yet",
+    ]
+    assert not announcement.read(storage)
 
 
 def test_a_folder_that_is_not_there_is_named(harness: Harness, tmp_path: Path) -> None:
