@@ -15,7 +15,7 @@ def print_page(parts: Iterable[Part]) -> None:
     for number, part in enumerate(parts):
         if number:
             say()
-        if isinstance(part, Table) and fits(rows_of(part)):
+        if isinstance(part, Table) and fits(rows_of(part), part.headers):
             print_rows(rows_of(part), part.headers)
         else:
             for line in lines(part):

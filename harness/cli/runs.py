@@ -38,6 +38,8 @@ COLUMNS = (
 )
 # On a terminal these are said once, above the list, where all runs have the same.
 FOLDED = ("dataset", "protocol", "backbone", "fold", "seed")
+# On a narrow one these may stand below each row.
+ASIDE = ("dataset", "protocol", "backbone")
 
 
 def list_runs(store: Store, selection: Selection, sort: str) -> None:
@@ -55,7 +57,7 @@ def list_runs(store: Store, selection: Selection, sort: str) -> None:
     hidden = {*same, *({"seconds"} - {sort})}
     headers = [name for name in COLUMNS if name not in hidden and any(row[name] for row in rows)]
     if rows:
-        print_rows(rows, headers, below="differs")
+        print_rows(rows, headers, below="differs", aside=ASIDE)
     exit_on_problems(problems)
 
 

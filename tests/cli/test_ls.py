@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,28 @@ def test_what_differs_stands_below_a_row_where_the_terminal_is_narrow(monkeypatc
     monkeypatch.setattr(sys, "stdout", screen)
     listing.print_rows([{"id": "abc", "differs": "epochs=1 margin=0.3 crop=32"}], ["id", "differs"], below="differs")
     assert screen.getvalue().splitlines() == ["id", "---", "abc", "    epochs=1", "    margin=0.3", "    crop=32"]
+
+
+def test_an_id_stays_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    row = {"id": "c24f4d318634", "date": "2026-11-19 06:17", "backbone": "tf_efficientnet_lite0", "R@1": "45.8"}
+    print_rows = partial(listing.print_rows, [{**row, "differs": "lr=1"}], [*row, "differs"], below="differs")
+    print_rows(aside=["backbone"])
+    assert screen.getvalue().splitlines()[2:] == [
+        "c24f4d318634  2026-11-19 06:17  45.8",
+        "    tf_efficientnet_lite0: lr=1",
+    ]
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "53")
+    print_rows()
+    assert screen.getvalue().splitlines()[2:] == [
+        "c24f4d318634  2026-11-19  tf_efficientnet_lite0  45.8",
+        "              06:17",
+        "    lr=1",
+    ]
 
 
 def test_a_wide_column_is_wrapped_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
