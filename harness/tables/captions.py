@@ -225,13 +225,20 @@ def training_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterato
         yield f"Its loss was 0 in {words}."
     collapsed = [run for run in runs if run.has_collapsed]
     if collapsed:
-        first = collapsed[0]
-        where = f" in epoch {first.collapsed_in}" if first.collapsed_in else ""
+        first = sorted({run.collapsed_in for run in collapsed if run.collapsed_in})
+        where = f" in epoch{'s' if len(first) > 1 else ''} {from_to(map(str, first))}" if first else ""
         seeds = f" ({len(collapsed)} of {len(runs)} seeds)" if len(runs) > 1 else ""
-        yield f"Its embedding has collapsed{where}{seeds}: {first.conventions['collapsed']}."
+        cosine = from_to(sorted(run.conventions["collapsed"] for run in collapsed))
+        yield f"Its embedding has collapsed{where}{seeds}: {cosine}."
     better = baselines.beaten_by(runs, results)
     if better:
         yield f"Below {' and '.join(better)} in {baselines.FIRST_RECALL}."
+
+
+def from_to(texts: Iterable[str]) -> str:
+    """Of sorted texts that end in a number, the first, and the number of the last: mean cosine 0.9991 to 0.9998."""
+    first, *rest = dict.fromkeys(texts)
+    return f"{first} to {rest[-1].split()[-1]}" if rest else first
 
 
 def papers_notes(result: Result, metrics: Sequence[str], published: Published) -> list[str]:

@@ -106,6 +106,14 @@ def test_a_collapsed_embedding_is_footnoted_with_its_epoch_and_seeds() -> None:
     other = replace(healthy, trial=replace(healthy.trial, seed=1), curve=tuple(rows[:2]))
     (row,) = build([other, collapsed])[0].rows
     assert "has collapsed in epoch 2 (1 of 2 seeds): " in row.notes[0]
+    worse = {**collapsed.conventions, "collapsed": "mean cosine of two images 0.999500"}
+    later = replace(
+        collapsed, trial=other.trial, conventions=worse, curve=(*rows[:2], {**rows[2], "cosine": 0.5}, rows[3])
+    )
+    for runs in ([collapsed, later], [later, collapsed]):
+        (row,) = build(runs)[0].rows
+        text = "in epochs 2 to 3 (2 of 2 seeds): mean cosine of two images 0.999500 to 1.000000"
+        assert row.notes[0] == f"Its embedding has collapsed {text}."
     (row,) = build([replace(healthy, curve=tuple(rows))])[0].rows
     assert not row.notes  # its last epoch was not kept: what was measured had not collapsed
 
