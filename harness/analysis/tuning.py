@@ -76,6 +76,16 @@ def unlike_protocol(trial: Trial) -> list[Difference]:
     return min(candidates, key=len)
 
 
+def unusual_knobs(trial: Trial) -> set[str]:
+    """The knobs of a trial that are neither its protocol's nor its loss's default; of losses of this package, whose
+    defaults are known."""
+    protocol = config.find_protocol(trial.protocol)
+    if protocol is None or trial.loss not in losses.shipped():
+        return set()
+    usual = {**losses.defaults(trial.loss), **config.usual(protocol, trial.dataset, trial.loss)}
+    return {name for name, value in trial.knobs.items() if name in usual and usual[name] != value}
+
+
 def _images_per_class(dataset: str) -> tuple[float, ...]:
     """Known of shipped datasets only; a user's own may have few or many."""
     shipped = config.find_dataset(dataset)

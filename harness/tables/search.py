@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.analysis import budget
+from harness.analysis import budget, tuning
 from harness.analysis.budget import Budget, Budgets
 from harness.analysis.results import (
     Comparison,
@@ -106,12 +106,16 @@ def row_texts(run: Result, spent: Budget) -> Iterator[str]:
     else:
         yield "-"
         yield "-"
-    yield chosen_values(run, spent.search_runs) if run.trial.on_test else "-"
+    yield chosen_values(run, spent) if run.trial.on_test else "-"
 
 
-def chosen_values(run: Result, trials: Sequence[Result]) -> str:
-    """The values that search chose: the rates and knobs that varied in it, or all if there was no search."""
-    mine = run.trial.searched
-    varied = [name for name in mine if len({repr(trial.trial.searched.get(name)) for trial in trials}) > 1]
+def chosen_values(run: Result, spent: Budget) -> str:
+    """The values that search chose: the rates and knobs that varied in it, and knobs that all its trials drew alike; or
+    all if there was no search."""
+    mine, trials = run.trial.searched, spent.search_runs
+    alike = tuning.unusual_knobs(run.trial) - spent.by_hand.keys() if trials else set()
+    varied = [
+        name for name in mine if name in alike or len({repr(trial.trial.searched.get(name)) for trial in trials}) > 1
+    ]
     stop = [f"stop_after = {run.trial.stop_after}"] if run.trial.stop_after else []
     return ", ".join([*(f"{name} = {written(mine[name])}" for name in varied or mine), *stop])

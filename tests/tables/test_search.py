@@ -30,6 +30,14 @@ def test_the_search_table_tells_what_each_loss_was_given_and_found() -> None:
     )
 
 
+def test_a_value_that_all_trials_drew_alike_was_chosen_too() -> None:
+    drawn = {"knobs": {"margin": 0.3, "mining": "semihard"}}
+    trials = [loss_row("triplet", "Triplet", value, fold="val0", weight_decay=value, **drawn) for value in (0.01, 0.02)]
+    final = loss_row("triplet", "Triplet", 0.35, weight_decay=0.02, **drawn)
+    (table,) = build([*trials, final, *USUAL[2:]], "search")
+    assert table.rows[0].cells[6].text == "margin = 0.3, weight_decay = 0.02"
+
+
 def test_cells_of_a_grid_are_no_trials_of_a_search() -> None:
     final = loss_row("triplet", "Triplet", 0.5)
     cells = [
