@@ -119,7 +119,7 @@ def cost(group: Group, sources: Sources) -> Iterator[Drawing]:
     axes.margins(y=0.15)
     within_percent(axes)
     middle, span = ends([point.x for point in points])
-    axes.set_xlim(middle - 0.8 * span, middle + 0.8 * span)
+    axes.set_xlim(max(0.0, middle - 0.8 * span), middle + 0.8 * span)
     finish(figure, group, series, interval, devices(series), remark)
     if not long:
         labels.name_points(figure, axes, points, level)

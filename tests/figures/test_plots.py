@@ -62,6 +62,17 @@ def test_the_bars_of_costs_are_the_intervals_of_tables(tmp_path: Path) -> None:
     assert "95 % interval over test classes and seeds" in note
 
 
+def test_no_training_takes_less_than_no_time(tmp_path: Path) -> None:
+    """A loss that takes ten times as long as another."""
+    runs = [replace(final(loss, 0.5), seconds={"train": s}) for loss, s in (("group", 60.0), ("triplet", 600.0))]
+    with style.looks():
+        (drawing,) = plots.cost(one_group(runs), sources(tmp_path))
+    (axes,) = drawing.canvas.axes
+    low, high = axes.get_xlim()
+    assert low == 0
+    assert high > 10  # minutes
+
+
 def test_names_beside_points_do_not_overlap(tmp_path: Path) -> None:
     """Twelve losses that cost and score nearly the same."""
     names = [f"Loss number {n}" for n in range(12)]
