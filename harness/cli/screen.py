@@ -1,5 +1,7 @@
 """Tables of results on standard output: drawn on a terminal, Markdown anywhere else."""
 
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -21,8 +23,42 @@ def show(tables: Sequence[Table], full: str = "") -> None:
 
         console = Console(highlight=False)
         for table in tables:
-            console.print(terminal(table, console.width, full))
+            console.print(terminal(table, console.width, last_line(full)))
     else:
         from harness.tables.render.formats import render
 
         say("\n".join(render(tables, "markdown").values()), end="")
+
+
+def last_line(command: str) -> str:
+    """Names the command that prints the full captions."""
+    if not command:
+        return ""
+    line = f"Budgets and all details: {command}"
+    fits = len(line) <= shutil.get_terminal_size().columns
+    return line if fits else f"Budgets and all details:\n  {in_lines(command)}"
+
+
+def in_lines(command: str) -> str:
+    """On a terminal a long command is broken between options, so that it can be copied; elsewhere it is one line."""
+    if not on_terminal():
+        return command
+    widest = shutil.get_terminal_size().columns - len("  ") - len(" \\")
+    lines = [""]
+    for word in options(command, widest - len("   ")):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > widest:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n  ".join(lines)
+
+
+def options(command: str, widest: int) -> list[str]:
+    """The words of a command, an option with its value if both fit a line."""
+    words: list[str] = []
+    for word in re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command):
+        pair = f"{words[-1]} {word}" if words else word
+        if words and re.fullmatch(r"--[\w-]+", words[-1]) and not word.startswith("-") and len(pair) < widest:
+            words[-1] = pair
+        else:
+            words.append(word)
+    return words

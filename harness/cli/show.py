@@ -1,8 +1,6 @@
 """`harness show`: a stored record, a failed trial, or what there is to know about a loss, a protocol or a dataset."""
 
 import json
-import re
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,7 @@ from harness.cli import completion
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, read_result
 from harness.cli.output import say
 from harness.cli.page import print_page
-from harness.cli.screen import on_terminal
+from harness.cli.screen import in_lines
 from harness.files import write_whole, writing
 from harness.spec import ExperimentRecord, Result, UserError, unknown
 from harness.store import LARGEST, Store, read_bytes
@@ -150,16 +148,3 @@ def belongs_to(result: Result, experiments: Iterable[ExperimentRecord]) -> Itera
         if roles:
             purpose = f"For {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
             yield f"{purpose}:\n  {in_lines(experiment.command)}"
-
-
-def in_lines(command: str) -> str:
-    """On a terminal a long command is broken between words, so that it can be copied; elsewhere it is one line."""
-    if not on_terminal():
-        return command
-    widest = shutil.get_terminal_size().columns - len("  ") - len(" \\")
-    lines = [""]
-    for word in re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > widest:
-            lines.append("   ")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return " \\\n  ".join(lines)

@@ -8,7 +8,7 @@ import pytest
 
 import losses
 from harness import config
-from harness.cli import show
+from harness.cli import screen
 from tests.cli.records import stored
 from tests.conftest import Harness
 
@@ -77,11 +77,12 @@ def test_a_terminal_gets_the_command_in_lines_that_fit_and_a_pipe_in_one(
     harness(*QUICK, "--set", "group.anchors=1", "--name", name)
     one = next(file.stem for file in stored(tmp_path / "results") if file.parent.name == "group")
     piped = harness("show", one).out.partition("Reproduce with:\n  ")[2]
-    monkeypatch.setattr(show, "on_terminal", lambda: True)
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     drawn = harness("show", one).out.partition("Reproduce with:\n  ")[2]
     assert max(map(len, drawn.splitlines())) <= 80
     assert drawn != piped
+    assert "--set \\" not in drawn  # an option stays with its value
     read, expected = (
         [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if "harness run " in line]
         for text in (drawn, piped)
