@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import losses
 from harness import config
-from harness.spec import SEARCHABLE, SETTINGS, Dataset, LossSpec, Protocol, Tuned
+from harness.spec import NEUTRAL, SEARCHABLE, SETTINGS, Dataset, LossSpec, Protocol, Tuned
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,9 @@ def of_protocol(protocol: Protocol) -> Iterator[Part]:
     yield Heading("Settings")
     yield "`harness ls settings` says what each means. An empty cell below a dataset means the common value."
     yield shared_settings(protocol)
+    if protocol.few_images:
+        values = assignments(protocol.few_images)
+        yield f"Where training classes have fewer than {protocol.few_below} images on average: {values}."
     for family, samples in protocol.families.items():
         yield f"Losses of the family `{family}` have `samples_per_class` = {samples} in batches of the same size."
     yield Heading("Random search")
@@ -175,18 +178,20 @@ def of_protocol(protocol: Protocol) -> Iterator[Part]:
 
 def shared_settings(protocol: Protocol) -> Table:
     """The settings every loss shares: a column for each dataset that differs from the common values."""
-    special = {
-        dataset: values
-        for dataset, values in ((name, protocol.shared(name)) for name in config.names("datasets"))
-        if values != protocol.settings
-    }
+    common = {**NEUTRAL, **protocol.settings}
+    special = {}
+    for dataset in map(config.dataset, config.names("datasets")):
+        values = {**NEUTRAL, **protocol.shared(dataset.name, dataset.images_per_class)}
+        if values != common:
+            special[dataset.name] = values
     rows = (
         (
             f"`{name}`",
-            f"`{written(value)}`",
-            *(f"`{written(own[name])}`" if own[name] != value else "" for own in special.values()),
+            f"`{written(common[name])}`",
+            *(f"`{written(own[name])}`" if own[name] != common[name] else "" for own in special.values()),
         )
-        for name, value in protocol.settings.items()
+        for name in SETTINGS
+        if name in common
     )
     return Table(("setting", "value", *special), tuple(rows))
 

@@ -135,6 +135,19 @@ def test_a_loss_a_protocol_and_a_dataset_are_shown(
             assert " ".join(knob.meaning.split()) in " ".join(said.out.split())
 
 
+def test_a_protocol_has_every_setting_also_those_of_small_classes(harness: Harness) -> None:
+    """Classes of sop have five images on average, those of cars eighty."""
+    said = harness("show", "cpu").out
+    settings = said.partition("Random search")[0].splitlines()
+    rows = {words[0]: words[1:] for words in map(str.split, settings) if words}
+    assert rows["setting"] == ["value", "cars", "emoji", "inshop", "sop"]
+    assert rows["warmup_epochs"] == ["1", "4", "4", "4"]
+    assert rows["samples_per_class"] == ["9", "7", "5", "5", "6"]
+    assert rows["stop_after"] == ["0"]
+    few = "fewer than 10 images on average: classes_per_batch=12, samples_per_class=5, warmup_epochs=4"
+    assert few in " ".join(said.split())
+
+
 def test_an_own_loss_is_shown(harness: Harness, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
