@@ -79,7 +79,11 @@ class Loss(nn.Module):
     def value(self, z: Z, labels: Tensor, batch: Batch) -> Tensor:
         """`forward`, with the batch if it names one."""
         more = {"batch": batch} if "batch" in inspect.signature(self.forward).parameters else {}
-        return self(z, labels, **more)
+        value = self(z, labels, **more)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            returned = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise TypeError(f"forward returned {returned}; it must return one number as a tensor, e.g. the mean")
+        return value
 
     def head(self, trunk: Trunk) -> nn.Module:
         """The module from normalised images to embeddings (n, dim), or to a dict with more, in place of the embedding

@@ -116,7 +116,7 @@ def compared(instance: "Loss | Method | Student", x: Tensor) -> Tensor:
 
 def value_of(loss: "Loss | Method | Student", x: Tensor, y: Tensor, seed: int = SEED) -> Tensor:
     torch.manual_seed(seed)
-    return loss(x, y)
+    return loss.value(x, y, Batch(x.detach(), y)) if isinstance(loss, Loss) else loss(x, y)
 
 
 def usual(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

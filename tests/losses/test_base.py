@@ -1,10 +1,14 @@
 """The base class and the geometry that losses share: against loops, and where rounding would show."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from losses.base import (
+    Batch,
     Loss,
     cosines,
     distances,
@@ -20,6 +24,34 @@ from tests.losses.factories import random_batch
 def test_a_loss_needs_two_classes() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         Loss(1, 5)
+
+
+class Returns(Loss):
+    """A loss that returns what it is given."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(2, 5)
+        self.returned = value
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.zeros(8), r"returned shape \(8,\)"),
+        (torch.zeros(0), r"returned shape \(0,\)"),
+        (0.5, "returned a float"),
+        (None, "returned a NoneType"),
+    ],
+)
+def test_a_loss_that_returns_something_else_than_a_number_is_told_what(value: Any, words: str) -> None:
+    x, y = random_batch(0)
+    batch = Batch(x, y)
+    with pytest.raises(TypeError, match=f"forward {words}; it must return one number"):
+        Returns(value).value(x, y, batch)
+    assert Returns(torch.ones(1)).value(x, y, batch) == 1
 
 
 def test_unit_has_the_gradient_of_the_direction_at_any_scale() -> None:
