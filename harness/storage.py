@@ -83,7 +83,8 @@ class Storage:
         try:
             check_room(Path(self.root), needed)
         except OSError as error:
-            raise UserError(f"cannot write to --storage {self.title}: {error.strerror or error}") from None
+            reason = "it is a file" if Path(self.root).is_file() else error.strerror or error
+            raise UserError(f"cannot write to --storage {self.title}: {reason}") from None
 
     def write(self, name: str, content: bytes, *, sync: bool = True) -> None:
         """Write a file in one step: a reader never sees half of it."""

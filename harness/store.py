@@ -299,6 +299,8 @@ class Store:
 
 def open_existing(folder: Path) -> Store:
     """The store in a results folder; a UserError if the folder is not one."""
+    if not folder.exists():
+        raise UserError(f"{folder}: no such folder")
     if not (folder / "runs").is_dir():
         raise UserError(f"{folder} is not a results folder: it has no runs/")
     return Store(folder)

@@ -228,3 +228,9 @@ def test_a_folder_that_somebody_still_writes_to_may_stay(tmp_path: Path, monkeyp
     storage.remove_folder("tune")
     assert not (tmp_path / "tune").exists()
     storage.remove_folder("tune")  # nothing there is nothing to do
+
+
+def test_a_storage_that_is_a_file_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write to --storage .*/file: it is a file"):
+        Storage(str(tmp_path / "file")).prepare()

@@ -61,7 +61,7 @@ StorageOption = Annotated[
     typer.Option(
         "--storage",
         metavar="DIR|URI",
-        help="Read checkpoints, embeddings and weights from this folder or URI, e.g. s3://bucket/runs. "
+        help="Use this folder or URI for checkpoints, embeddings and weights, e.g. s3://bucket/runs. "
         "Default: artifacts/ in --results.",
     ),
 ]

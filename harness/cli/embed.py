@@ -35,7 +35,8 @@ def embed(
         raise UserError(f"--out {out}: must be a .npy or a .csv file")
     for image in images:
         if not image.is_file():
-            raise UserError(f"{image}: no such file")
+            folder = image.is_dir()
+            raise UserError(f"{image}: a folder; name the images: {image}/*" if folder else f"{image}: no such file")
     result = read_result(store, id)
     from harness.training import inference
 

@@ -92,4 +92,4 @@ def test_a_storage_that_is_a_file_is_one_line(cub: Path, harness: Harness, tmp_p
     (tmp_path / "file").touch()
     said = harness("data", "push", "cub", "--storage", str(tmp_path / "file"), "--data-root", str(cub))
     assert said.code == 2
-    assert said.err == f"harness: cannot write to --storage {tmp_path / 'file'}: File exists\n"
+    assert said.err == f"harness: cannot write to --storage {tmp_path / 'file'}: it is a file\n"
