@@ -186,7 +186,7 @@ def test_a_wrong_gradient_is_told_without_the_matrices_of_torch() -> None:
 
 
 def test_a_loss_that_is_no_scalar_is_found() -> None:
-    with pytest.raises(RuntimeError):
+    with pytest.raises(TypeError, match=r"forward returned shape \(\d+,\); it must return one number"):
         contract.gives_a_finite_scalar(PerImage)
 
 
