@@ -19,11 +19,13 @@ def show(tables: Sequence[Table], full: str = "") -> None:
     if on_terminal():
         from rich.console import Console
 
-        from harness.tables.render.terminal import terminal
+        from harness.tables.render.terminal import terminal, text
 
         console = Console(highlight=False)
         for table in tables:
-            console.print(terminal(table, console.width, last_line(full)))
+            console.print(terminal(table, console.width))
+            for line in [*last_line(full).splitlines(), ""] if full else []:
+                console.print(text(line), soft_wrap=True)  # a long path stays whole
     else:
         from harness.tables.render.formats import render
 
@@ -32,8 +34,6 @@ def show(tables: Sequence[Table], full: str = "") -> None:
 
 def last_line(command: str) -> str:
     """Names the command that prints the full captions."""
-    if not command:
-        return ""
     line = f"Budgets and all details: {command}"
     fits = len(line) <= shutil.get_terminal_size().columns
     return line if fits else f"Budgets and all details:\n  {in_lines(command)}"

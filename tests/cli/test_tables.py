@@ -46,7 +46,7 @@ def test_a_terminal_gets_drawn_tables_and_a_pipe_markdown(
     text = " ".join(harness("tables", "--table", "search").out.split())
     assert text.endswith("Budgets and all details: harness tables --table search --format markdown")
     monkeypatch.setenv("HARNESS_RESULTS", "elsewhere")
-    folder = str(tmp_path / "results")
+    folder = str((tmp_path / "results").rename(tmp_path / f"results-{'of-last-week-' * 8}"))  # wider than the terminal
     command = harness("tables", "--results", folder).out.rpartition("Budgets and all details:")[2].replace("\\\n", " ")
     assert shlex.split(command) == ["harness", "tables", "--results", folder, "--format", "markdown"]
     monkeypatch.setenv("HARNESS_RESULTS", folder)

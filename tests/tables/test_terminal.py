@@ -21,7 +21,7 @@ HOSTILE = "[bold]\x1b[31m[/red] Mine"
 def drawn(table: Table, width: int, *, styles: bool = False) -> str:
     console = Console(width=width, force_terminal=styles, color_system="standard" if styles else None, highlight=False)
     with console.capture() as captured:
-        console.print(terminal(table, width, "harness tables --format markdown"))
+        console.print(terminal(table, width))
     return captured.get()
 
 
@@ -70,13 +70,12 @@ def test_where_it_fits_a_row_is_a_line_and_where_not_columns_follow_below() -> N
     assert narrow.index("R@1") < narrow.index("R@8")
 
 
-def test_the_caption_is_short_and_names_what_was_set_and_where_the_rest_is() -> None:
+def test_the_caption_is_short_and_names_what_was_set() -> None:
     (table,) = build([replace(one, trial=replace(one.trial, epochs=1)) for one in USUAL])
     text = words(drawn(table, 80))
     assert "Protocol quick, but epochs = 1 (protocol: 4). Percent on test classes, 1 seed." in text
     assert "Budget per loss" in table.caption
     assert "Budget per loss" not in text
-    assert "harness tables --format markdown" in text
 
 
 @pytest.mark.parametrize("kind", ["losses", "backbones"])

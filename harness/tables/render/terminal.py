@@ -16,15 +16,13 @@ LONGEST = 100  # characters of a line of text: longer ones are hard to read
 NARROWEST = 16  # of the column of labels
 
 
-def terminal(table: Table, width: int, last: str = "") -> Group:
-    """Title, rows, the short caption and the footnotes. `last`: lines below, which stay as they are."""
+def terminal(table: Table, width: int) -> Group:
+    """Title, rows, the short caption and the footnotes."""
     title = " · ".join([*(group for group, _ in table.column_groups), table.title])
     _, notes = table.footnotes()
     parts: list[RenderableType] = [text(title, "bold"), "", *blocks(table, width)]
     for words in filter(None, [" ".join(table.short), *notes]):
         parts += ["", Constrain(text(words), min(width, LONGEST))]
-    if last:
-        parts += ["", *map(text, last.splitlines())]
     return Group(*parts, "")
 
 
