@@ -22,6 +22,7 @@ from harness.storage import Storage
 
 ANSWER = 60  # seconds within which a node must have looked into the storage: it starts a process for that
 DEATH = 30  # seconds after which Ray has noticed that a node died
+STARTS = 2  # of the process that prepares a node: on a busy machine Ray may fail to start one
 INTERVAL = 1.0  # seconds between two reports of a node
 SILENT = "no answer"
 ANSWERS = "answer"  # the column of nodes that say nothing
@@ -55,6 +56,7 @@ class Node:
     progress: Progress | None = None  # its last sign of life
     images: int = 0  # in its caches as far as it had to prepare them
     findings: Findings | None = None
+    starts: int = 1  # of its process
     error: str = ""  # why it ended without findings
 
     @property
@@ -97,7 +99,9 @@ def prepare(expected: Expected, jobs: Sequence[Job], nodes: Sequence[Node], show
         ready, _ = ray.wait([streams[one.id] for one in waiting], timeout=INTERVAL)
         for one in waiting:
             if streams[one.id] in ready:
-                hear(one, streams[one.id], show)
+                if not hear(one, streams[one.id], show):
+                    streams[one.id] = started(expected, jobs, one)
+                    deadline = time.monotonic() + ANSWER
             elif one.progress is None and time.monotonic() > deadline:
                 one.error = SILENT
         show_all(nodes, show)
@@ -128,13 +132,16 @@ def look(expected: Expected, jobs: Sequence[Job], gpus: float) -> Iterator[Progr
             yield progress
 
 
-def hear(one: Node, items: ObjectRefGenerator, show: Show) -> None:
-    """Take up what a node says next."""
+def hear(one: Node, items: ObjectRefGenerator, show: Show) -> bool:
+    """Take up what a node says next. False if its process has died, and is to start again."""
     try:
         item = ray.get(next(items))
     except StopIteration:
         one.error = "its process ended"
     except RayError as error:
+        if one.starts < STARTS:
+            one.starts += 1
+            return False
         one.error = f"its process died: {first_line(error)}"
     else:
         if isinstance(item, Findings):
@@ -144,6 +151,7 @@ def hear(one: Node, items: ObjectRefGenerator, show: Show) -> None:
         else:
             one.progress = item
             one.images = max(one.images, item.steps if item.step else 0)
+    return True
 
 
 def show_all(nodes: Sequence[Node], show: Show) -> None:

@@ -125,14 +125,31 @@ def test_progress_is_of_all_nodes_together() -> None:
     ]
 
 
-def test_a_process_that_dies_while_it_prepares_is_an_error_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(item: object) -> None:
-        raise WorkerCrashedError
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_process_that_dies_while_it_prepares_starts_again_once(monkeypatch: pytest.MonkeyPatch, deaths: int) -> None:
+    said: list[Any] = [*[WorkerCrashedError()] * deaths, Progress.idle("images"), Findings()]
+    streams: list[Iterator[object]] = []
 
-    monkeypatch.setattr(ray_preparation.ray, "get", die)
-    (row,) = nodes("")
-    ray_preparation.hear(row, iter([object()]), print)  # type: ignore[arg-type]
-    assert row.error.startswith("its process died: WorkerCrashedError: ")
+    def get(item: Any) -> Any:
+        if isinstance(item, WorkerCrashedError):
+            raise item
+        return item
+
+    def started(*words: object) -> Iterator[object]:
+        streams.append(iter(said[len(streams) :]))
+        return streams[-1]
+
+    monkeypatch.setattr(ray_preparation.ray, "get", get)
+    monkeypatch.setattr(ray_preparation.ray, "wait", lambda streams, timeout: (streams, []))
+    monkeypatch.setattr(ray_preparation, "started", started)
+    monkeypatch.setattr(ray_preparation, "ANSWER", -1)  # who has said nothing by now is late, unless it starts again
+    monkeypatch.setattr(ray_preparation, "judge", lambda expected, nodes, say: nodes)
+    (row,) = ray_preparation.prepare(EXPECTED, [], nodes(""), print, print)  # type: ignore[misc,attr-defined]
+    if deaths == 1:
+        assert (row.findings, row.error) == (Findings(), "")
+    else:
+        assert row.error.startswith("its process died: WorkerCrashedError: ")
+    assert len(streams) == 2
 
 
 def test_a_node_whose_process_dies_while_the_node_lives_is_named_with_the_reason(
