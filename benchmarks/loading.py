@@ -3,7 +3,7 @@
     python benchmarks/loading.py ~/datasets/CUB_200_2011/images
     python benchmarks/loading.py ~/photos --images 3000
 
-Any folder of class folders will do. Both sides resize, crop, flip and return batches of floats; torchvision decodes
+Any folder of class folders will do, from 270 images on. Both sides resize, crop, flip and return batches of floats; torchvision decodes
 with PIL in two workers, the harness reads what the first use has decoded. The two are measured in turns, several times;
 the ratio is that of the medians. Then follows the share of a training step that waits for data, with
 EfficientNet-Lite0 at 128 px.
@@ -125,7 +125,9 @@ def main() -> None:
 
 def measure(folder: Path, count: int, steps: int) -> None:
     dataset = listing.identify(replace(config.dataset(f"{folder.absolute()}"), name="benchmark"), Path())
-    n = dataset.train_images + dataset.test_images
+    n, least = dataset.train_images + dataset.test_images, (PREFETCHED + 1) * BATCH
+    if n < least:
+        raise SystemExit(f"{folder}: has {n} images; at least {least} are needed to time their loading")
     print(f"{n} images of {folder}; {torch.get_num_threads()} torch threads here, {WORKERS} workers there\n")
     for augment, aspect in (("crop", "square"), ("resized-crop", "kept")):
         trial = a_trial(dataset, augment=augment, aspect=aspect, crop_scale=0.16)

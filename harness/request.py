@@ -326,6 +326,9 @@ def check_address(request: Request) -> None:
     """A UserError for what is no address. Whether Ray answers there is asked when it is joined."""
     if request.executor == "ray" and request.address and not ADDRESS.fullmatch(request.address):
         raise UserError(f"--address {shortened(request.address)}: must be auto or HOST:PORT, e.g. head:6379")
+    environments = os.environ.get("RAY_ADDRESS")  # is for Ray, which --executor local does without
+    if request.executor == "local" and request.address and request.address != environments:
+        raise UserError("--address: --executor local runs trials in this process and joins no cluster")
     if request.wait_for_nodes and not (request.executor == "ray" and request.address):
         raise UserError("--wait-for-nodes: needs --address; no node joins the Ray that is started on this machine")
 

@@ -155,6 +155,7 @@ MISTAKES = [
     ("run --dataset blobs --grid epochs=1,2 --scheduler asha", "--grid and --scheduler asha exclude each other"),
     ("run --dataset blobs --curves --set fold=val0", "--curves: needs final runs on test classes"),
     ("run --dataset blobs --executor ray --address http://127.0.0.1:8265", "must be auto or HOST:PORT"),
+    ("run --dataset blobs --executor local --address auto", "--address: --executor local runs trials in this process"),
     ("run --dataset blobs --executor ray --wait-for-nodes", "--wait-for-nodes: needs --address"),
     ("run --dataset blobs --results /dev/null/x", "cannot write results to /dev/null/x: /dev/null is a file"),
     ("run --dataset blobs --storage /dev/null/x", "cannot write to --storage /dev/null/x"),
