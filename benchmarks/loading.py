@@ -3,10 +3,10 @@
     python benchmarks/loading.py ~/datasets/CUB_200_2011/images
     python benchmarks/loading.py ~/photos --images 3000
 
-Any folder of class folders will do, from 270 images on. Both sides resize, crop, flip and return batches of floats; torchvision decodes
-with PIL in two workers, the harness reads what the first use has decoded. The two are measured in turns, several times;
-the ratio is that of the medians. Then follows the share of a training step that waits for data, with
-EfficientNet-Lite0 at 128 px.
+Any folder of class folders will do, from 270 images on. Both sides resize, crop, flip and return batches of floats;
+torchvision decodes with PIL in two workers, the harness reads what the first use has decoded. The two are measured in
+turns, several times; the ratio is that of the medians. Then follows the share of a training step that waits for data,
+with EfficientNet-Lite0 at 128 px.
 """
 
 import argparse
