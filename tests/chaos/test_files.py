@@ -296,7 +296,7 @@ def test_the_command_says_what_was_damaged_and_goes_on(small: Path, tmp_path: Pa
     assert Store(tmp_path / "results").get(mine) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault("a damaged checkpoint, on a worker of Ray", "the line reaches the driver; same to the bit")
 def test_a_worker_of_ray_reports_what_was_damaged(cluster: "RayCluster", tmp_path: Path) -> None:
     from tests.execution.ray_runs import Record, connected, experiment, jobs_of, same, serially
@@ -553,7 +553,7 @@ def test_commands_on_read_only_results_are_one_line(small: Path, disk: Disk, har
     remount(folder, "rw")
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault("--storage turns read-only in the middle, on Ray", "recorded, one line, exit 2")
 def test_a_storage_that_turns_read_only_under_ray_ends_the_run_in_one_line(
     cluster: "RayCluster", tmp_path: Path, disk: Disk

@@ -218,7 +218,7 @@ def test_a_real_ctrl_c_ends_the_run(small: Path, harness: Harness, tmp_path: Pat
 MONKEYPATCH = "torch.nn.functional.normalize = lambda x, *_, **__: x"  # every shipped loss and the evaluation use it
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault(
     "under Ray, an own loss replaces torch.nn.functional.normalize; other trials follow",
     "each of its trials has a process of its own; the others share workers and have the numbers that they have alone",
@@ -240,7 +240,7 @@ def test_under_ray_an_own_loss_has_a_process_of_its_own(cluster: "RayCluster", t
     assert same(ours, serially(shipped, tmp_path / "serial"))
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault(
     "under Ray, an own loss raises KeyboardInterrupt, GeneratorExit, or an error that cannot say what it is",
     "recorded at once with its kind, not as the death of a worker after restarts",

@@ -56,7 +56,6 @@ def job_of(name: str, loss: LossSpec, folder: Path) -> Job:
     return Job(trial, asked.dataset, str(folder), sources=loss.sources, needs=tuple(results.values()))
 
 
-@pytest.mark.slow
 @pytest.mark.chaos_long
 @pytest.mark.fault(
     "the worker of each method that is more than a loss dies in the second epoch",

@@ -183,7 +183,7 @@ def test_a_run_whose_log_cannot_be_written_trains(slow_run: SlowRun, tmp_path: P
     assert done.stdout.startswith("### ")
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault("a worker of Ray dies while `harness run > table.md` trains", "the file holds the tables alone")
 def test_standard_output_holds_the_tables_alone_when_a_worker_dies(tmp_path: Path) -> None:
     loss, order = tmp_path / "mine.py", tmp_path / "die"

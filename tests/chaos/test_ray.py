@@ -102,7 +102,7 @@ def killed(storage: Path, hog: Trial) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault(
     "a trial that eats the memory of its node, whenever it runs",
     "it is the one that is recorded as a failure; the others are done",

@@ -199,7 +199,7 @@ def test_sigterm_ends_a_serial_run_like_ctrl_c(
     resume(words, tmp_path, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos_long
 @pytest.mark.fault(
     "SIGTERM while training, on a Ray of our own",
     "one line, 143, no stack dump; workers stop; the same command resumes, same to the bit",
