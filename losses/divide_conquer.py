@@ -18,7 +18,8 @@ class DivideConquer(Loss):
     """K slices of the embedding, each trained on one of K clusters of the images (Sanakoyeu et al.; released code).
 
     L = the margin loss (see `margin`) of unit(slice k) in a batch of cluster k; of unit(all slices) in the joint phase,
-    where every slice has unit length first. Negatives are drawn by the density of distances in as many dimensions.
+    where every slice has unit length first. Negatives are drawn by the density of distances in as many dimensions, none
+    at beta + margin or farther, where they have no loss (1.4 by default).
 
     Every `regroup` epochs k-means divides the training images, by the trunk's pooled features of unit length, into K
     clusters, which take the numbers of those before that they have most images in common with. A batch comes from one
@@ -71,7 +72,8 @@ class DivideConquer(Loss):
         self.clusters, self.regroup, self.joint = clusters, regroup, joint
         self.sizes = [part.numel() for part in torch.empty(dim).tensor_split(clusters)]
         self.slices = nn.ModuleList(
-            Margin(num_classes, size, margin=margin, beta=beta, betas="fixed") for size in (*self.sizes, dim)
+            Margin(num_classes, size, margin=margin, beta=beta, betas="fixed", nonzero_cutoff=None)
+            for size in (*self.sizes, dim)
         )
         self.register_buffer("clustered", torch.empty(0, dtype=torch.long))  # (N,) the cluster of each training image
 

@@ -72,6 +72,19 @@ def test_a_slice_is_the_margin_loss_in_its_own_dimensions() -> None:
         assert torch.equal(value(loss, x, y, batch(x, y, tag)), expected)
 
 
+def test_negatives_are_drawn_where_they_have_a_loss() -> None:
+    """Of an anchor's negatives at 1 and 1.9, both have a loss if beta + margin is 2; the far one has none at 1.4."""
+    drawn = torch.tensor([[0.0, 0.0, 1.0, 1.9], [0.0, 0.0, 1.0, 1.9], [1.0, 1.0, 0.0, 0.0], [1.9, 1.9, 0.0, 0.0]])
+    labels = torch.tensor([0, 0, 1, 1])
+    torch.manual_seed(0)
+    seen = {
+        beta: {int(DivideConquer(2, 8, beta=beta, margin=0.2).slices[0].draw(drawn, labels)[0, 1]) for _ in range(200)}
+        for beta in (1.2, 1.8)
+    }
+    assert seen == {1.2: {2}, 1.8: {2, 3}}
+    assert {part.nonzero_cutoff for part in DivideConquer(2, 8).slices} == {1.4}
+
+
 def test_a_batch_of_a_cluster_trains_its_slice_alone_and_a_joint_one_all() -> None:
     x, y = random_batch(2, dim=8)
     x.requires_grad_()
