@@ -35,8 +35,9 @@ class DivideConquer(Loss):
     are. beta is 1.2 and not learned, as there. dropout of 0.01 before the Linear, as there; a slice's weights begin
     with Glorot's.
 
-    K: 8 in the released code, for Stanford Online Products; 4 for CUB-200-2011 and Cars196, as far as public threads
-    tell, and so by default. The published backbone is ResNet-50.
+    K: 8 in the released code, for Stanford Online Products, and so there in the protocols of the paper (`paper`,
+    `released`, `counted`); 4 for CUB-200-2011 and Cars196, as far as public threads tell, and so by default. The
+    published backbone is ResNet-50.
     """
 
     title = "Divide and Conquer"

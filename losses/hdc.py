@@ -38,7 +38,8 @@ class Hdc(Loss):
     layers of the head begin as torch's do and learn at one rate.
 
     At test time the three unit-length embeddings stand side by side, scaled by `weights`: 1,1,2 for CUB-200-2011, 1,2,3
-    for Cars196, 1,1,1 for Stanford Online Products in the released code.
+    for Cars196, 1,1,1 for Stanford Online Products in the released code, and so in the protocols of the paper (`paper`,
+    `released`, `counted`).
     """
 
     title = "HDC"
