@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from harness.backbones import network
 from harness.evaluation import ensembles
 from harness.spec import Experiment, Measurement, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage
-from harness.training import inference, planning, setup
+from harness.training import inference, loop, planning, setup
+from harness.training.checkpoint import Checkpoint
 from harness.training.measuring import embed_images
 from losses.base import Batch, Loss, Planned, View
 from tests.training.trials import blobs, run, run_until, set_up, trial
@@ -286,6 +288,23 @@ def test_planned_batches_are_what_the_loss_trains_on(small: Path) -> None:
     assert (fed[0].epoch, fed[0].epochs, fed[0].warmup) == (1, 1, False)
     usual = list(feeding.load(ready, stage, 1))
     assert all(torch.equal(batch.labels, ready.fold.train_labels[batch.indices]) for batch in usual)
+
+
+def test_the_seconds_in_which_a_loss_plans_count_as_training(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]  # nothing else takes time
+
+    class Slow(Raw):
+        def plan(self, epoch: int, view: View) -> None:
+            clock[0] += 100
+
+    ready, stage = at_work(epochs=2)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    storage = Storage(str(tmp_path))
+    curve, seconds = finish(loop.fit(ready, dataclasses.replace(stage, loss=Slow(12, 8)), storage, Checkpoint()))
+    assert seconds == {"train": 200, "validate": 0}
+    assert [row["images_per_second"] for row in curve] == [round(row["images"] / 100, 1) for row in curve]
 
 
 @pytest.mark.parametrize(
