@@ -15,6 +15,7 @@ import losses
 from harness import config, plan
 from harness.backbones import network
 from harness.evaluation import ensembles
+from harness.evaluation.clustering import nmi
 from harness.spec import Experiment, Measurement, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage
 from harness.training import inference, loop, planning, setup
@@ -189,8 +190,21 @@ def test_raw_embeddings_far_from_the_origin_have_not_collapsed(
         assert any(report.collapsed for report in reports) is collapsed
 
 
+def test_raw_embeddings_are_stored_with_their_lengths(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses.get("triplet"), "distance", "euclidean")
+    result, _ = run(trial(epochs=0), tmp_path)
+    stored = ensembles.load(result, Storage(str(tmp_path)))
+    lengths = stored["embeddings"].norm(dim=1)
+    assert lengths.std() > 0.01 * lengths.mean()
+    distances = torch.cdist(stored["embeddings"].double(), stored["embeddings"].double()).fill_diagonal_(torch.inf)
+    hits = stored["labels"][distances.argmin(dim=1)] == stored["labels"]
+    assert result.metrics["R@1"] == pytest.approx(hits.double().mean().item())
+    assert result.metrics["NMI"] == pytest.approx(nmi(stored["embeddings"], stored["labels"], 0))
+
+
 def test_an_ensemble_of_raw_embeddings_says_so(small: Path, tmp_path: Path) -> None:
-    """Its squared distances are the means of its members'."""
     storage = Storage(str(tmp_path))
     labels = torch.arange(12) // 3
     members = []
