@@ -12,6 +12,7 @@ from losses.margin import Margin
 
 JOINT = -1  # the tag of a batch that trains the whole embedding
 ITERATIONS, RESTARTS = 100, 5  # of k-means, as in the released code
+BLOCK = 4096  # images whose differences from their centres are computed at once
 
 
 class DivideConquer(Loss):
@@ -23,7 +24,9 @@ class DivideConquer(Loss):
 
     Every `regroup` epochs k-means divides the training images, by the trunk's pooled features of unit length, into K
     clusters, which take the numbers of those before that they have most images in common with. A batch comes from one
-    cluster, and clusters take turns. In a cluster, images that are alone in their class rest until the next clustering.
+    cluster, and clusters take turns, from the first one in every epoch: where the steps of an epoch are no multiple of
+    K, the first clusters have one batch more, and in a part of an epoch with fewer than K steps the last have none. In
+    a cluster, images that are alone in their class rest until the next clustering.
     From the share `joint` of the epochs on, batches still come from clusters, but train all slices; in the last 20th of
     all epochs they then come from all images. At test time the slices, each of unit length, stand side by side.
 
@@ -34,6 +37,9 @@ class DivideConquer(Loss):
     with a distance of 0.5 or more; an author says that the published numbers need negatives drawn by distance, as ours
     are. beta is 1.2 and not learned, as there. dropout of 0.01 before the Linear, as there; a slice's weights begin
     with Glorot's.
+
+    joint: 0.4 is what the released code's defaults come to (epoch 80 of 200), so most of the training is joint. The
+    paper, as far as we know, speaks of a short joint stage at the end.
 
     K: 8 in the released code, for Stanford Online Products, and so there in the protocols of the paper (`paper`,
     `released`, `counted`); 4 for CUB-200-2011 and Cars196, as far as public threads tell, and so by default. The
@@ -150,7 +156,8 @@ def kmeans(x: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 def within(x: Tensor, centres: Tensor, found: Tensor) -> float:
     """The sum of squared distances to the centres."""
-    return float((x - centres[found]).square().sum())
+    blocks = zip(x.split(BLOCK), found.split(BLOCK), strict=True)
+    return float(sum((rows - centres[numbers]).square().sum() for rows, numbers in blocks))
 
 
 def matched(current: Tensor, previous: Tensor, k: int) -> Tensor:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 import losses
+from losses import divide_conquer
 from losses.base import Batch, distances, unit
-from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched
+from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched, within
 from losses.small import SmallTrunk, SmallView
-from tests.losses.factories import defaults, random_batch, unit_rows
+from tests.losses.factories import Largest, defaults, random_batch, unit_rows
 
 DivideConquer, Margin = losses.get("divide_conquer"), losses.get("margin")
 
@@ -132,6 +133,17 @@ def test_k_means_finds_separate_points() -> None:
     assert len({(int(a), int(b)) for a, b in zip(found, belongs, strict=True)}) == 4
     for number in range(4):
         torch.testing.assert_close(centres[number], x[found == number].mean(dim=0))
+
+
+def test_the_distances_to_the_centres_are_summed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divide_conquer, "BLOCK", 7)
+    x, belongs = blobs()
+    centres = torch.stack([x[belongs == number].mean(dim=0) for number in range(4)])
+    expected = sum(math.dist(row, centres[int(k)].tolist()) ** 2 for row, k in zip(x.tolist(), belongs, strict=True))
+    with Largest() as largest:
+        found = within(x, centres, belongs)
+    assert found == pytest.approx(expected)
+    assert largest.elements <= 7 * 4
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3, 0], [3, 2, 1, 0], [2, 0, 1, 3], [0, 1, 2, 3]])

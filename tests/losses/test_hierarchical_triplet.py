@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -10,10 +9,10 @@ from torch import Tensor
 
 import losses
 from losses import hierarchical_triplet
-from losses.contract import Allocated, tensors
+from losses.contract import Allocated
 from losses.hierarchical_triplet import closest, linked, summary
 from losses.small import SmallView
-from tests.losses.factories import defaults, random_batch, unit_rows
+from tests.losses.factories import Largest, defaults, random_batch, unit_rows
 
 HierarchicalTriplet = losses.get("hierarchical_triplet")
 
@@ -182,17 +181,6 @@ def test_a_full_batch_has_the_published_number_of_triplets() -> None:
 
 
 # --- memory, where there are very many classes ---
-
-
-class Largest(Allocated):
-    """The number of elements of the largest new tensor."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.elements = max([self.elements, *(tensor.numel() for tensor in tensors(out))])
-        return out
 
 
 def test_the_tree_is_made_without_a_matrix_of_all_pairs_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
