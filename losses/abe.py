@@ -24,11 +24,19 @@ class Abe(Loss):
     stages that follow S, shared by all learners and without their strides, then a 1 x 1 convolution per learner and a
     sigmoid: a mask of S's shape. At test time the learners' embeddings, each dim / M wide, stand side by side.
 
-    Our choices, where the paper's text was not readable: pairs are all those of the batch, in place of 16 positive and
-    16 negative ones, and each kind weighs half, as there. L_div has the mean over images. S ends before the stages that
-    reduce to stride 16, which are those that are copied. In GoogLeNet that reduction is a pooling of its own, and the
-    paper's S ends after it. The last Linear, shared too, has no bias, as in a reimplementation (Horde); it and the
-    convolutions begin with Glorot's weights.
+    The paper's text was not readable. The form, the constants and what learners share are from a third-party summary;
+    that they share the copied stages too, the sigmoid, and a last Linear without bias are from a reimplementation
+    (Horde).
+
+    Our choices: pairs are all those of the batch, in place of 16 positive and 16 negative ones, and each kind weighs
+    half, as there. L_div has the mean over images, and each pair of learners once; the summary's sum over p != q is
+    twice as much. S ends before the stages that reduce to stride 16, which are those that are copied. In GoogLeNet that
+    reduction is a pooling of its own, and the paper's S ends after it. The Linear and the convolutions begin with
+    Glorot's weights.
+
+    At first the masks are 0.5 on average, so G gets smaller values than it was trained on. The statistics of its batch
+    normalisation do not fit them, and with `freeze_bn` they stay as they are. Stages are copied before pre-training,
+    which then changes the network and not the copy: A_m begins with the weights from before it, such as ImageNet's.
     """
 
     title = "ABE"

@@ -20,7 +20,8 @@ class Hdc(Loss):
     classes that level k keeps and that have a loss. A level without any gives 0.
 
     Level k keeps the hardest `first`, `second`, `third` share of all positive and of all negative pairs, rounded down.
-    Positive pairs at distance 0 count in that share here; the released code drops them before.
+    Positive pairs at distance 0 count in that share here; the released code drops them before. It also ranks each
+    negative pair twice, once in each order, so its share may keep one of the two; ours counts it once, and rounds down.
     - `cascade="own"`, the released code: every level ranks all pairs by its own loss. "A simple approximation", says
       its author.
     - `cascade="previous"`, the paper's: a level chooses among the pairs of the level before, ranked by that level's
@@ -38,7 +39,8 @@ class Hdc(Loss):
     layers of the head begin as torch's do and learn at one rate.
 
     At test time the three unit-length embeddings stand side by side, scaled by `weights`: 1,1,2 for CUB-200-2011, 1,2,3
-    for Cars196, 1,1,1 for Stanford Online Products in the released code.
+    for Cars196, 1,1,1 for Stanford Online Products in the released code, and so in the protocols of the paper (`paper`,
+    `released`, `counted`).
     """
 
     title = "HDC"

@@ -74,6 +74,16 @@ def test_the_values_of_a_grid_are_read_as_set_reads_them_and_count_once() -> Non
     }
 
 
+@pytest.mark.parametrize("name", ["paper", "released", "counted"])
+def test_the_papers_protocols_have_what_methods_published_for_a_dataset(name: str) -> None:
+    methods = (config.loss("hdc"), config.loss("divide_conquer"))
+    found = {}
+    for dataset in ("cub", "cars", "sop"):
+        hdc, divided = plan.final(Experiment(config.dataset(dataset), config.protocol(name), methods), {})
+        found[dataset] = (hdc.knobs["weights"], divided.knobs["clusters"])
+    assert found == {"cub": ("1,1,2", 4), "cars": ("1,2,3", 4), "sop": ("1,1,1", 8)}
+
+
 @pytest.mark.parametrize("name", config.names("datasets"))
 def test_every_dataset_file_reads_and_names_a_protocol_that_exists(name: str) -> None:
     assert config.dataset(name).protocol in config.names("protocols")

@@ -51,12 +51,13 @@ def _has(trial: Trial, name: str, value: Any) -> bool:
 
 def found_elsewhere(trial: Trial, values: Tuned) -> list[Difference]:
     """The settings of a trial that are not those its protocol's values were found with. Values that no search found are
-    meant for the protocol's own network, images and epochs."""
+    meant for the protocol's own network, images and epochs, and for a method's published dimension."""
     if values.trials:
         return _different(values.found_with, trial)
     protocol = config.protocol(trial.protocol)
     names = [name for name in MEANT_FOR if name != "weights" or "none" in (trial.weights, protocol.settings[name])]
     shared = protocol.shared(trial.dataset)
+    shared["dim"] = shared["dim"] or losses.facts(trial.loss).head_dim or None
     return _different({name: shared[name] for name in names}, trial)
 
 

@@ -7,6 +7,7 @@ import typer
 from harness import config
 from harness.cli.app import INPUTS, app
 from harness.cli.output import say
+from harness.commands import written
 from harness.spec import first_line
 
 
@@ -43,6 +44,9 @@ def check_loss(
         except BaseException as error:  # any exception is a broken promise
             failed += 1
             say(f"FAILED  {promise}: {described(error)}")
+    if loss.exact:
+        knobs = ", ".join(f"{knob}={written(value)}" for knob, value in loss.exact.items())
+        say(f"The gradient was checked with {knobs}: otherwise, by design, it is not that of the value.")
     if failed:
         say(f"{spec.name} breaks {failed} of {len(CHECKS)} promises")
         raise typer.Exit(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from harness.evaluation import ensembles
@@ -87,6 +88,36 @@ def test_an_ensemble_is_the_mean_over_all_subsets_of_joined_embeddings(
 def test_joined_embeddings_are_of_unit_length_again() -> None:
     networks = [torch.nn.functional.normalize(random_points(seed)[0]) for seed in range(3)]
     torch.testing.assert_close(ensembles.join(networks).norm(dim=1), torch.ones(60))
+
+
+def test_squared_distances_of_an_ensemble_are_its_members_means_also_of_raw_embeddings(
+    small: Path, tmp_path: Path
+) -> None:
+    storage, labels = Storage(str(tmp_path)), random_points()[1]
+    raw = [random_points(seed)[0] * (1 + 3 * seed) for seed in range(2)]
+    ensemble = build([stored_run(seed, x, labels, storage) for seed, x in enumerate(raw)], 2, (1,), storage)
+    recalls = []
+    for members in (raw, [torch.nn.functional.normalize(x) for x in raw]):
+        hits = 0
+        for query in range(60):
+            means = [sum(math.dist(x[query].tolist(), x[i].tolist()) ** 2 for x in members) / 2 for i in range(60)]
+            nearest = min((i for i in range(60) if i != query), key=means.__getitem__)
+            hits += int(labels[nearest] == labels[query])
+        recalls.append(hits / 60)
+    assert ensemble.metrics["R@1"] == pytest.approx(recalls[0])
+    assert recalls[0] != recalls[1]
+
+
+def test_images_that_differ_in_length_alone_are_clusters_of_a_raw_ensemble(small: Path, tmp_path: Path) -> None:
+    """The lengths of a member tell two groups apart, those of both members four."""
+    storage, group = Storage(str(tmp_path)), torch.arange(40) % 4
+    labels = torch.cat([group[:30], group[:10].flip(0)])  # partly other than the groups
+    direction = torch.nn.functional.normalize(random_points()[0][:1])
+    lengths = [1 + group // 2 + torch.arange(40) / 4000, 10 + 5 * (group % 2) + torch.arange(40) / 4000]
+    members = [stored_run(seed, x[:, None] * direction, labels, storage) for seed, x in enumerate(lengths)]
+    found = build(members, 2, (1,), storage).metrics["NMI"]
+    assert found == pytest.approx(normalized_mutual_info_score(labels, group))
+    assert 0.2 < found < 0.9
 
 
 def test_a_run_measured_again_has_the_same_retrieval_metrics_and_states_its_recipe(small: Path, tmp_path: Path) -> None:

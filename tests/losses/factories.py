@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import losses
+from losses.contract import Allocated, tensors
 
 
 def random_batch(seed: int, n: int = 12, dim: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -53,3 +54,14 @@ def reread_registry() -> None:
     """Let the registry look again at its folder and at the installed packages."""
     for answer in (losses.names, losses.shipped, losses.plugins, losses.facts):
         answer.cache_clear()
+
+
+class Largest(Allocated):
+    """The number of elements of the largest new tensor."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.elements = max([self.elements, *(tensor.numel() for tensor in tensors(out))])
+        return out

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 import losses
+from losses import divide_conquer
 from losses.base import Batch, distances, unit
-from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched
+from losses.divide_conquer import JOINT, Slices, batches, cluster, kmeans, matched, within
 from losses.small import SmallTrunk, SmallView
-from tests.losses.factories import defaults, random_batch, unit_rows
+from tests.losses.factories import Largest, defaults, random_batch, unit_rows
 
 DivideConquer, Margin = losses.get("divide_conquer"), losses.get("margin")
 
@@ -72,6 +73,19 @@ def test_a_slice_is_the_margin_loss_in_its_own_dimensions() -> None:
         assert torch.equal(value(loss, x, y, batch(x, y, tag)), expected)
 
 
+def test_negatives_are_drawn_where_they_have_a_loss() -> None:
+    """Of an anchor's negatives at 1 and 1.9, both have a loss if beta + margin is 2; the far one has none at 1.4."""
+    drawn = torch.tensor([[0.0, 0.0, 1.0, 1.9], [0.0, 0.0, 1.0, 1.9], [1.0, 1.0, 0.0, 0.0], [1.9, 1.9, 0.0, 0.0]])
+    labels = torch.tensor([0, 0, 1, 1])
+    torch.manual_seed(0)
+    seen = {
+        beta: {int(DivideConquer(2, 8, beta=beta, margin=0.2).slices[0].draw(drawn, labels)[0, 1]) for _ in range(200)}
+        for beta in (1.2, 1.8)
+    }
+    assert seen == {1.2: {2}, 1.8: {2, 3}}
+    assert {part.nonzero_cutoff for part in DivideConquer(2, 8).slices} == {1.4}
+
+
 def test_a_batch_of_a_cluster_trains_its_slice_alone_and_a_joint_one_all() -> None:
     x, y = random_batch(2, dim=8)
     x.requires_grad_()
@@ -119,6 +133,17 @@ def test_k_means_finds_separate_points() -> None:
     assert len({(int(a), int(b)) for a, b in zip(found, belongs, strict=True)}) == 4
     for number in range(4):
         torch.testing.assert_close(centres[number], x[found == number].mean(dim=0))
+
+
+def test_the_distances_to_the_centres_are_summed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divide_conquer, "BLOCK", 7)
+    x, belongs = blobs()
+    centres = torch.stack([x[belongs == number].mean(dim=0) for number in range(4)])
+    expected = sum(math.dist(row, centres[int(k)].tolist()) ** 2 for row, k in zip(x.tolist(), belongs, strict=True))
+    with Largest() as largest:
+        found = within(x, centres, belongs)
+    assert found == pytest.approx(expected)
+    assert largest.elements <= 7 * 4
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3, 0], [3, 2, 1, 0], [2, 0, 1, 3], [0, 1, 2, 3]])

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 import losses
+from losses import hierarchical_triplet
+from losses.contract import Allocated
 from losses.hierarchical_triplet import closest, linked, summary
 from losses.small import SmallView
-from tests.losses.factories import defaults, random_batch, unit_rows
+from tests.losses.factories import Largest, defaults, random_batch, unit_rows
 
 HierarchicalTriplet = losses.get("hierarchical_triplet")
 
@@ -176,6 +178,30 @@ def test_a_full_batch_has_the_published_number_of_triplets() -> None:
     points[0] *= -1
     expected = (18 * 4.3 + (Z - 18 - 18) * 0.3) / (2 * Z)
     assert HierarchicalTriplet(4, 4, beta=0.3)(points, y).item() == pytest.approx(expected)
+
+
+# --- memory, where there are very many classes ---
+
+
+def test_the_tree_is_made_without_a_matrix_of_all_pairs_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchical_triplet, "TILE", 32)
+    means = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    with Largest() as largest:
+        linked(means)
+        closest(means, 4)
+    assert largest.elements <= 32 * 300
+
+
+def test_a_step_with_a_tree_of_11318_classes_takes_no_memory_worth_naming() -> None:
+    """Stanford Online Products has so many; a matrix of all pairs of them has 512 MB."""
+    loss = HierarchicalTriplet(11_318, 64)
+    generator = torch.Generator().manual_seed(0)
+    loss.place, loss.heights = torch.randperm(11_318, generator=generator), torch.rand(11_318, generator=generator)
+    loss.spread = torch.rand(11_318, generator=generator)
+    x = torch.randn(60, 64, generator=generator, requires_grad=True)
+    with Allocated() as counted:
+        loss(x, torch.arange(0, 11_318, 1_132).repeat_interleave(6)).backward()
+    assert counted.bytes < 10e6
 
 
 # --- the plan ---

@@ -13,6 +13,7 @@ from harness import config
 from harness.analysis import reference
 from harness.cli.init_loss import TEMPLATE
 from harness.spec import UserError
+from losses import contract
 from losses.base import Loss, unit
 from losses.contract import CHECKS
 from tests.conftest import Harness
@@ -123,6 +124,17 @@ def test_check_loss_passes_ours(harness: Harness) -> None:
     said = harness("check-loss", "contrastive")
     assert said.code == 0
     assert said.out.endswith(f"contrastive keeps all {len(CHECKS)} promises\n")
+
+
+def test_check_loss_says_under_which_knobs_a_gradient_is_exact(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise = "has the gradient of its value"
+    monkeypatch.setattr(contract, "CHECKS", {promise: CHECKS[promise]})
+    assert (
+        "\nThe gradient was checked with boosting=none, diversity=0.0: otherwise" in harness("check-loss", "a_bier").out
+    )
+    assert "The gradient was checked" not in harness("check-loss", "contrastive").out
 
 
 def test_a_loss_without_type_hints_and_knobs_keeps_every_promise(harness: Harness, tmp_path: Path) -> None:

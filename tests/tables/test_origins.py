@@ -305,3 +305,11 @@ def test_what_a_protocol_searches_is_not_compared(monkeypatch: pytest.MonkeyPatc
     assert not differences(warmup_epochs=0.7)
     rows = [loss_row(name, name, 0.6, warmup_epochs=value) for name, value in (("triplet", 0.7), ("group", 0.9))]
     assert not any(notes(build(rows)[0]).values())
+
+
+def test_published_values_of_a_method_are_meant_for_its_published_dimension() -> None:
+    published = {"knobs": {"weights": "1,1,2"}, "weights": "file:52deb4733"}
+    (table,) = build([cub("hdc", 0.5, **published, dim=384)], kind="ensembles")
+    assert not any("meant for" in note for row in notes(table).values() for note in row)
+    (table,) = build([cub("hdc", 0.5, **published, dim=96)], kind="ensembles")
+    assert any("meant for dim = 384 (here: 96)." in note for row in notes(table).values() for note in row)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import losses
 from harness import config, plan
 from harness.backbones import network
 from harness.evaluation import ensembles
+from harness.evaluation.clustering import nmi
 from harness.spec import Experiment, Measurement, Trial, UserError, finish, pretraining_key
 from harness.storage import Storage
-from harness.training import inference, planning, setup
+from harness.training import inference, loop, planning, setup
+from harness.training.checkpoint import Checkpoint
 from harness.training.measuring import embed_images
 from losses.base import Batch, Loss, Planned, View
 from tests.training.trials import blobs, run, run_until, set_up, trial
@@ -187,8 +190,21 @@ def test_raw_embeddings_far_from_the_origin_have_not_collapsed(
         assert any(report.collapsed for report in reports) is collapsed
 
 
+def test_raw_embeddings_are_stored_with_their_lengths(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses.get("triplet"), "distance", "euclidean")
+    result, _ = run(trial(epochs=0), tmp_path)
+    stored = ensembles.load(result, Storage(str(tmp_path)))
+    lengths = stored["embeddings"].norm(dim=1)
+    assert lengths.std() > 0.01 * lengths.mean()
+    distances = torch.cdist(stored["embeddings"].double(), stored["embeddings"].double()).fill_diagonal_(torch.inf)
+    hits = stored["labels"][distances.argmin(dim=1)] == stored["labels"]
+    assert result.metrics["R@1"] == pytest.approx(hits.double().mean().item())
+    assert result.metrics["NMI"] == pytest.approx(nmi(stored["embeddings"], stored["labels"], 0))
+
+
 def test_an_ensemble_of_raw_embeddings_says_so(small: Path, tmp_path: Path) -> None:
-    """Its squared distances are the means of its members'."""
     storage = Storage(str(tmp_path))
     labels = torch.arange(12) // 3
     members = []
@@ -286,6 +302,23 @@ def test_planned_batches_are_what_the_loss_trains_on(small: Path) -> None:
     assert (fed[0].epoch, fed[0].epochs, fed[0].warmup) == (1, 1, False)
     usual = list(feeding.load(ready, stage, 1))
     assert all(torch.equal(batch.labels, ready.fold.train_labels[batch.indices]) for batch in usual)
+
+
+def test_the_seconds_in_which_a_loss_plans_count_as_training(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]  # nothing else takes time
+
+    class Slow(Raw):
+        def plan(self, epoch: int, view: View) -> None:
+            clock[0] += 100
+
+    ready, stage = at_work(epochs=2)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    storage = Storage(str(tmp_path))
+    curve, seconds = finish(loop.fit(ready, dataclasses.replace(stage, loss=Slow(12, 8)), storage, Checkpoint()))
+    assert seconds == {"train": 200, "validate": 0}
+    assert [row["images_per_second"] for row in curve] == [round(row["images"] / 100, 1) for row in curve]
 
 
 @pytest.mark.parametrize(
