@@ -24,6 +24,11 @@ def __getattr__(name: str) -> "Any":
     """The interface is imported when it is used: the command line must heed Ctrl-C before it imports anything."""
     if name not in __all__:
         raise AttributeError(f"module 'harness' has no attribute {name!r}")
+    from harness import shadowed
+
+    reason = shadowed.why()
+    if reason:
+        raise ImportError(reason)
     import harness.api
 
     return getattr(harness.api, name)

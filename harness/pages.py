@@ -225,6 +225,9 @@ def of_dataset(dataset: Dataset) -> Iterator[Part]:
         yield Table(("archive", "checksum"), tuple(archives))
     if dataset.manual:
         yield f"By hand: {dataset.manual}."
+    for fingerprint, side in dataset.resized.items():
+        yield f"Results of this repository are of a copy with a short side of {side} px (`{fingerprint}`):"
+        yield Block("bash", f"harness data resize {dataset.name} --short-side {side} --out DIR")
 
 
 def of_settings() -> Iterator[Part]:
@@ -232,6 +235,7 @@ def of_settings() -> Iterator[Part]:
     yield Heading("Settings", level=1)
     yield (
         "The settings of a trial. A protocol gives their values; `--set KEY=VALUE` overrides one for every loss. "
+        "`weights` have an option of their own: `--weights hub|package|none|FILE`. "
         "`harness show PROTOCOL` also has the values for single datasets and losses."
     )
     protocols = [config.protocol(name) for name in config.names("protocols")]

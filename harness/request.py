@@ -193,7 +193,7 @@ def ensemble_sizes(request: Request) -> tuple[int, ...]:
     words = [word for word in (shortened(word).strip() for word in words) if word]
     if not all(SIZE.fullmatch(word) and 2 <= int(word) <= request.seeds for word in words):
         given = shortened(",".join(words))
-        raise UserError(f"--ensemble {given}: must be integers from 2 to --seeds, which is {request.seeds}, like 2,3")
+        raise UserError(f"--ensemble {given}: must be integers from 2 to --seeds ({request.seeds})")
     return tuple(sorted({int(word) for word in words}))
 
 

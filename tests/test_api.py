@@ -1,5 +1,6 @@
 """The Python interface: harness.run, harness.load and what Results can do."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import harness
+from tests.processes import HARNESS
 
 
 def run(tmp_path: Path, losses: str | list[str] = "group,triplet", **options: Any) -> harness.Results:
@@ -72,7 +74,7 @@ def test_tables_are_those_of_the_command_line_and_know_the_search_whatever_is_fi
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"ensemble": 2}, "--ensemble 2: must be integers from 2 to --seeds, which is 1"),
+        ({"ensemble": 2}, "--ensemble 2: must be integers from 2 to --seeds (1)"),
         ({"grid": {"epochs": [1, 2]}, "trials": 2}, "--grid and --trials exclude each other"),
         ({"grid": {"epochs": [1, 2]}, "set": {"epochs": 1}}, "exclude each other"),
         ({"trials": 2, "set": {"fold": "val0"}}, "exclude each other"),
@@ -117,6 +119,18 @@ def test_importing_the_package_is_light() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_package_that_hides_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "__init__.py").touch()
+    words = [sys.executable, "-c", "import harness; harness.load('results')"]
+    said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert said.stderr.splitlines()[-1].startswith(f"ImportError: {tmp_path}/losses hides our package")
+    path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([*HARNESS, "ls", "losses"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"harness: {tmp_path}/losses hides our package")
 
 
 def test_the_lines_of_the_readme_run_on_the_committed_results(

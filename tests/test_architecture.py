@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "backbones",
         "losses",
     },
+    "shadowed": set(),
     "files": {"spec"},
     "store": {"spec", "files"},
     "sources": {"spec", "files", "store", "losses"},

@@ -184,8 +184,8 @@ def explained(report: Report) -> Iterator[str]:
         yield "Two seeds are too few for an interval: both values are shown."
     else:
         yield "Intervals: over test classes alone. They leave out the randomness of training, so nothing is tested."
-    yield "A ahead: of all pairs of their runs. NMI, no mean over queries, is not tested."
-    yield "Values chosen by search are taken as given."
+    yield "A ahead: pairs of runs in which A is better. NMI is not tested."
+    yield "Intervals leave out that another search might have chosen other values."
 
 
 def gap(first: float, second: float) -> str:

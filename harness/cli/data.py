@@ -162,11 +162,10 @@ def resize(
 def verdict(dataset: Dataset, fingerprint: str, short_side: int) -> str:
     """Whether a copy is one that the dataset's configuration knows."""
     expected = [known for known, side in dataset.resized.items() if side == short_side]
+    known = f"the copy of {short_side} px that results of this repository are measured on"
     if fingerprint in expected:
-        return ": the copy that the results of this repository are measured on"
-    if expected:
-        return f": not {' or '.join(expected)}, the copy that results of this repository are measured on"
-    return ""
+        return f": {known}"
+    return f": not {' or '.join(expected)}, {known}" if expected else ""
 
 
 @data.command(epilog="Example: harness data push cub --storage s3://bucket/harness")

@@ -2,23 +2,15 @@
 
 import sys
 
-import harness
+from harness import shadowed
 from harness.cli import signals
 
 
 def stop_if_hidden() -> None:
-    """End if another package called losses is found in place of ours: nothing would work, and Python would not say
-    why."""
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    found = find_spec("losses")  # without importing it
-    folder = Path(found.origin).parent if found and found.origin else Path(".")
-    if folder.parent != Path(harness.__file__).parent.parent:
-        sys.stderr.write(  # not with `say`, which imports losses
-            f"harness: {folder} hides our package of the same name: it comes first on Python's import path; "
-            "take its folder out of PYTHONPATH\n"
-        )
+    """End if nothing would work, because another package called losses is found in place of ours."""
+    reason = shadowed.why()
+    if reason:
+        sys.stderr.write(f"harness: {reason}\n")  # not with `say`, which imports losses
         sys.exit(2)
 
 

@@ -83,7 +83,7 @@ def run_row(result: Result, purposes: Purposes, names: Mapping[str, str]) -> Row
         "R@1": percent(result.metrics["R@1"]) if result.metrics else "-",
         "seconds": f"{result.seconds['total']:.0f}",
         "differs": differences(result),
-        "name": names.get(result.id, ""),
+        "name": names.get(result.members[0] if result.is_ensemble else result.id, ""),
     }
 
 

@@ -106,7 +106,7 @@ def find_failure(name: str, store: Store) -> Path:
         return failed
     known = [*losses.names(), *config.names("protocols"), *config.names("datasets")]
     known += [file.stem for file in (*store.files(), *store.failures())]
-    raise unknown(f"loss, protocol or dataset, nor result in {store.root},", name, known, see="harness ls runs")
+    raise unknown(f"loss, protocol, dataset, or result in {store.root}", name, known, see="harness ls runs")
 
 
 def show_failure(file: Path, store: Store, *, as_json: bool) -> None:
@@ -146,5 +146,5 @@ def belongs_to(result: Result, experiments: Iterable[ExperimentRecord]) -> Itera
     for experiment in experiments:
         roles = sorted({role for id in ids for role in experiment.roles(id)})
         if roles:
-            purpose = f"For {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
+            purpose = f"Made as {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
             yield f"{purpose}:\n  {in_lines(experiment.command)}"

@@ -4,24 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-
 from harness.backbones import network
 from harness.data import cache, cache_building, listing, loading
 from harness.execution import room
 from harness.execution.account import Account
-from harness.request import Request
 from harness.spec import Job, Progress, Trial, UserError
 from harness.storage import Storage
 from harness.training import trial as training
-
-
-def check_machine(request: Request) -> None:
-    """A UserError for more GPUs per trial than this machine has. Ray would say so too, after it has started."""
-    wanted, existing = request.gpus_per_trial or 0, torch.cuda.device_count()
-    if request.executor == "ray" and not request.address and wanted > existing:
-        raise UserError(f"--gpus-per-trial {wanted:g}: this machine has {existing} GPUs")
-
 
 COPIES = 4  # of the network in training: weights, gradients, Adam's two moments
 
@@ -60,9 +49,6 @@ def check(account: Account, say: Callable[[str], None] | None) -> None:
         loading.embedded(dataset)
         return
     root = Path(experiment.data_root)
-    if dataset.is_own and listing.exists(dataset, root):
-        for problem in listing.unmatched(dataset, listing.read(dataset, root)):
-            raise UserError(problem)
     for resize, aspect in dict.fromkeys((trial.resize, trial.aspect) for trial in planned):
         key = cache.Key(dataset.name, dataset.fingerprint, resize, aspect)
         # images that are not here are taken from the storage, which then says how many bytes

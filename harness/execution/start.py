@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.data import listing
 from harness.execution import stored
 from harness.execution.account import Account
 from harness.execution.display import Display
 from harness.execution.run import Executor, Run
 from harness.request import Request
-from harness.spec import Failure, Job, Listener, Measurement, Result
+from harness.spec import Experiment, Failure, Job, Listener, Measurement, Result, UserError
 from harness.storage import Storage
 
 if TYPE_CHECKING:
@@ -79,11 +80,30 @@ def log_file(account: Account) -> Path:
 
 
 def check_inputs(request: Request, account: Account, display: Display) -> None:
+    """What takes the least time comes first: the listing needs neither torch nor timm, the GPUs need torch alone."""
+    check_listing(account.experiment)
+    check_machine(request)
     from harness.execution import batches, inputs  # import torch and timm
 
-    inputs.check_machine(request)
     inputs.check(account, None if request.address else display.line)
     batches.check(account, display.line)
+
+
+def check_listing(experiment: Experiment) -> None:
+    """A UserError if the user's own images have none that can be retrieved."""
+    dataset, root = experiment.dataset, Path(experiment.data_root)
+    if dataset.is_own and listing.exists(dataset, root):
+        for problem in listing.unmatched(dataset, listing.read(dataset, root)):
+            raise UserError(problem)
+
+
+def check_machine(request: Request) -> None:
+    """A UserError for more GPUs per trial than this machine has. Ray would say so too, after it has started."""
+    import torch
+
+    wanted, existing = request.gpus_per_trial or 0, torch.cuda.device_count()
+    if request.executor == "ray" and not request.address and wanted > existing:
+        raise UserError(f"--gpus-per-trial {wanted:g}: this machine has {existing} GPUs")
 
 
 def check_room(account: Account, storage: Storage) -> None:

@@ -11,6 +11,7 @@ from harness.execution import announcement, heartbeat
 from harness.execution.announcement import Announcement
 from harness.execution.heartbeat import Heartbeat
 from harness.execution.text import BestScores, duration
+from harness.execution.winners import OTHER_CLASSES
 from harness.spec import ExperimentRecord, Result, UserError
 from harness.storage import Storage
 from harness.store import Store
@@ -217,12 +218,16 @@ def best_scores(results: Sequence[Result], experiments: Sequence[ExperimentRecor
     purposes = Purposes(experiments)
     searched = [result for result in results if "search" in purposes.of(result)]
     others = [result for result in results if "search" not in purposes.of(result)]
+    said = False
     for part, words in ((searched, ""), (others, "outside of searches, " if searched else "")):
         best = scores_by(results[0].trial.protocol, experiments)
         for result in part:
             best.add(result, purposes.of(result))
         if best.scores:
             yield f"{words}{best}"
+            said = True
+    if said:
+        yield OTHER_CLASSES
 
 
 def scores_by(protocol: str, experiments: Sequence[ExperimentRecord]) -> BestScores:

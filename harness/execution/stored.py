@@ -15,6 +15,10 @@ def check(account: Account, say: Callable[[str], None]) -> None:
     results = [] if account.rerun else account.stored(account.known)
     check_images(account, [] if account.rerun else [*results, *started_from(account)], say)
     check_metrics(account, results, say)
+    without = [result for result in results if account.draws_curves(result.trial) and not result.has_curves]
+    if without:
+        runs = "1 stored final run has" if len(without) == 1 else f"{len(without)} stored final runs have"
+        say(f"{runs} no curves: trained again, because --curves asks for them")
 
 
 def started_from(account: Account) -> list[Result]:

@@ -65,7 +65,8 @@ class Group:
         changed = {
             difference.name: difference.here
             for difference in tuning.unlike_protocol(alike[0].trial)
-            if difference.name not in ("backbone", "weights") and not (epochs and difference.name == "epochs")
+            if difference.name not in ("backbone", "weights")
+            and not (epochs and difference.name == "epochs" and difference.here < 2)
         }
         words = ["--losses", ",".join(losses)] if losses and enough else []
         for name, value in changed.items():

@@ -11,6 +11,7 @@ from harness.tables.layout import BASELINES, PUBLISHED, Cell, Column, Kind, Row
 from harness.tables.significance import UNTESTED
 
 MEAN_OVER_SUBSETS = "An n-ensemble's score is the mean over all subsets of n networks."
+SEARCH_LUCK = "Intervals leave out that another search might have chosen other values."
 TWO_SEEDS = "With two seeds both values are shown, without an interval."
 
 
@@ -59,7 +60,7 @@ def short_interval(cells: Sequence[Cell]) -> str:
     else:
         words = ""
     if any(len(cell.values) == 2 for cell in cells):
-        words = f"{words[:-1]}; two seeds are too few: both values." if words else TWO_SEEDS
+        words = f"{words} {TWO_SEEDS}".strip()
     return words
 
 
@@ -115,7 +116,7 @@ def intervals(kind: Kind, columns: Sequence[Column], rows: Sequence[Row]) -> Ite
     if any(len(cell.values) == 2 for cell in cells):
         yield TWO_SEEDS
     if any(column.name == UNTESTED for column in columns) and len(over - {""}) > 0:
-        yield "NMI is no mean over queries: its ± is over seeds, from three on, and it is not tested."
+        yield "NMI has an interval from three seeds on, over seeds alone; it is not tested."
 
 
 def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
@@ -125,7 +126,7 @@ def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
         yield f"Bold: the best mean{' measured here' if printed else ''}; underlined: not told apart from it."
         yield (
             "All pairs of losses of a column are tested over the same classes and seeds, with Holm's correction for "
-            f"their number ({100 * SIGNIFICANT:g} %); values chosen by search are taken as given."
+            f"their number ({100 * SIGNIFICANT:g} %). {SEARCH_LUCK}"
         )
         if any(row.section == BASELINES for row in rows):
             yield "Baselines are tested against the best loss alone, and are never bold."
@@ -139,9 +140,10 @@ def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
                 f"Not tested against the best, because they share fewer than {ENOUGH_SEEDS} seeds with it or answered "
                 f"other queries: {', '.join(unpaired)}."
             )
-    elif any(cell.values for cell in cells):
-        given = " Values chosen by search are taken as given." if any(cell.over for cell in cells) else ""
-        yield f"No difference is tested: that takes two losses with {ENOUGH_SEEDS} seeds each.{given}"
+    elif any(cell.values for row in rows if row.section != BASELINES for cell in row.cells):
+        yield f"Differences are not tested: a test needs two losses with {ENOUGH_SEEDS} seeds each."
+        if any(cell.over for cell in cells):
+            yield SEARCH_LUCK
 
 
 def is_marked(cell: Cell) -> bool:

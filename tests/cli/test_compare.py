@@ -125,7 +125,7 @@ def test_an_id_stands_for_all_seeds_of_its_configuration(store: Store, harness: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("triplet", "margin"), "no loss with final runs, nor id, named 'margin'"),
+        (("triplet", "margin"), "no loss with final runs, or id, named 'margin'"),
         (("triplet", "group"), "choose with --dataset, --protocol or --backbone one of emoji, cpu, "),
         (("triplet", "triplet"), "runs of one configuration; nothing to compare"),
         (("triplet", "group", "--protocol", "cpu"), "group: several configurations; name one by its id: "),

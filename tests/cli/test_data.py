@@ -230,11 +230,11 @@ def test_a_resized_copy_says_what_made_it_and_whether_it_is_a_known_one(
     toml = small / "datasets" / "cub.toml"
     before = toml.read_text()
     toml.write_text(f"{before}\n[resized]\n{fingerprint} = 16\n")
-    assert f"fingerprint {fingerprint}: the copy that the results of this repository are" in harness(*words).out
+    assert f"fingerprint {fingerprint}: the copy of 16 px that" in harness(*words).out
     checked = harness("data", "check", "cub", "--data-root", str(out)).out
     assert f"fingerprint {fingerprint} (the copy with a short side of 16 px)" in checked
     toml.write_text(f"{before}\n[resized]\n0123456789ab = 16\n")
-    assert f"fingerprint {fingerprint}: not 0123456789ab, the copy that" in harness(*words).out
+    assert f"fingerprint {fingerprint}: not 0123456789ab, the copy of 16 px that" in harness(*words).out
     said = harness("data", "resize", "cub", "--short-side", "0", "--out", "x", "--data-root", str(root))
     assert (said.code, said.err) == (2, "harness: --short-side 0: must be an integer >= 1\n")
 

@@ -53,13 +53,15 @@ def test_no_listing_is_wider_than_the_terminal(
 
 def test_runs_are_listed_with_their_kind_their_date_and_what_differs(small: Path, harness: Harness) -> None:
     words = ("run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "2")
-    assert harness(*words, "--set", "epochs=2", "--set", "triplet.margin=0.3", "--ensemble", "2").code == 0
+    changed = ("--set", "epochs=2", "--set", "triplet.margin=0.3")
+    assert harness(*words, *changed, "--ensemble", "2", "--name", "two seeds").code == 0
     assert harness(*words, "--trials", "1", "--name", "a search").code == 0
     said = harness("ls", "runs", "--losses", "triplet")
     names, _, *rows = said.out.splitlines()
     assert " ".join(names.split()) == "id date kind loss dataset fold protocol backbone seed R@1 name differs"
     assert sorted(row.split()[3] for row in rows) == ["ensemble", "run", "run", "run", "run", "search"]
     assert all(row.endswith("epochs=2 margin=0.3") == ("a search" not in row) for row in rows)
+    assert all(("two seeds" in row) == ("epochs=2" in row) for row in rows)  # the ensemble too
     assert all(row.split()[1] == time.strftime("%Y-%m-%d") for row in rows)
     (only,) = harness(
         "ls", "runs", "--losses", "triplet", "--name", "a search", "--where", "fold=val0"

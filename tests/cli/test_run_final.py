@@ -42,6 +42,7 @@ def test_curves_are_drawn_of_final_runs_alone_and_of_stored_ones_that_lack_them(
     assert "2 to run" in harness(*words, "--dry-run", "--curves").out
     said = harness(*words, "--ensemble", "2", "--curves")
     assert said.code == 0
+    assert "2 stored final runs have no curves: trained again" in said.err
     assert "[1/3] triplet-blobs-test-" in said.err  # no baseline, no search trial
     assert "[2/3] triplet-blobs-test-" in said.err
     assert "[3/3] triplet-blobs-2-ensemble-" in said.err

@@ -166,5 +166,5 @@ def test_an_own_loss_is_shown(harness: Harness, tmp_path: Path) -> None:
 def test_what_is_no_name_and_no_id_gets_a_suggestion(harness: Harness) -> None:
     said = harness("show", "tripplet")
     assert said.code == 2
-    assert "no loss, protocol or dataset, nor result in" in said.err
+    assert "no loss, protocol, dataset, or result in" in said.err
     assert said.err.endswith("named 'tripplet'; did you mean 'triplet'?\n")

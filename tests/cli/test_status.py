@@ -11,6 +11,7 @@ from harness.cli.status import fitted
 from harness.execution import announcement, start, status
 from harness.execution.announcement import announced
 from harness.execution.display import Display
+from harness.execution.winners import OTHER_CLASSES
 from harness.spec import Event, Failure, Trial
 from harness.storage import Storage
 from harness.store import Store
@@ -169,6 +170,7 @@ def test_the_best_scores_of_a_search_are_not_those_of_a_grid(harness: Harness, t
     assert harness("status").out.splitlines()[1:] == [
         "  best validation R@1: triplet 60.0",
         "  outside of searches, best validation R@1: triplet 65.0",
+        f"  {OTHER_CLASSES}",
     ]
 
 

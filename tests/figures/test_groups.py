@@ -125,6 +125,12 @@ def test_the_command_has_the_weights_and_settings_of_most_runs_and_ones_own_loss
     )
 
 
+def test_the_command_for_curves_keeps_the_epochs_unless_one_is_too_few() -> None:
+    for epochs, kept in ((2, True), (1, False)):
+        command = str(one_group([final("group", epochs=epochs)]).missing("curves", epochs=True))
+        assert (f"--set epochs={epochs}" in command) == kept
+
+
 def test_losses_may_be_sorted_by_a_metric_the_highest_first() -> None:
     runs = [final("angular", 0.4), final("group", 0.6), final("triplet", 0.5, seed=1), final("triplet", 0.9, seed=0)]
     series, _ = lines(runs, "R@1")

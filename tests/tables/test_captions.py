@@ -22,7 +22,7 @@ def test_with_one_seed_no_interval_is_claimed() -> None:
     assert all(cell.half is None for row in table.rows for cell in row.cells)
     assert "±" not in markdown(table)
     assert "1 seed" in markdown(table)
-    assert "No difference is tested: that takes two losses with 3 seeds each." in markdown(table)
+    assert "Differences are not tested: a test needs two losses with 3 seeds each." in markdown(table)
 
 
 def test_a_row_whose_epoch_was_chosen_on_test_classes_is_marked_even_where_all_are() -> None:

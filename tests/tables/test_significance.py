@@ -72,7 +72,7 @@ def test_what_is_not_told_apart_from_the_best_is_underlined(store: Store) -> Non
     assert rf"\underline{{{text}}}\,$\pm$\,{other.interval}" in latex(table)
     assert f"<u>{text}</u> ±" in html(table)
     assert f"**{100 * best.mean:.1f}** ±" in markdown(table)
-    assert "with Holm's correction for their number (5 %); values chosen by search are taken as given." in table.caption
+    assert "with Holm's correction for their number (5 %). Intervals leave out that another search" in table.caption
 
 
 def test_one_seed_has_an_interval_over_classes_and_no_mark(store: Store) -> None:
@@ -88,7 +88,7 @@ def test_one_seed_has_an_interval_over_classes_and_no_mark(store: Store) -> None
         "1 seed. ± is the 95 % interval over test classes alone: it leaves out the randomness of training."
         in table.caption
     )
-    assert "No difference is tested: that takes two losses with 3 seeds each." in table.caption
+    assert "Differences are not tested: a test needs two losses with 3 seeds each." in table.caption
 
 
 def test_two_seeds_show_both_values_without_interval_and_mark(store: Store) -> None:
@@ -128,7 +128,7 @@ def test_nmi_has_an_interval_over_seeds_from_three_on_and_no_mark(store: Store) 
     assert found.over == "seeds"
     assert not found.best
     caption = table_of(store, runs).caption
-    assert "NMI is no mean over queries: its ± is over seeds, from three on, and it is not tested." in caption
+    assert "NMI has an interval from three seeds on, over seeds alone; it is not tested." in caption
     pair = table_of(store, [*seeds("margin", 0.6, 2)], metrics=("NMI",))
     assert [row.cells[0].half is None for row in pair.rows if row.label == "Margin"] == [True]
 
