@@ -226,6 +226,15 @@ EXPERIMENT = Table(
     optional={"select_epochs": BOOLEAN, "name": TEXT},
 )
 
+STOPPED = Table(
+    needed={
+        "id": ID,
+        "trial": Table(),  # as in RESULT
+        "epochs": COUNT,
+        "metrics": Table(others=FRACTION, names=METRIC),
+    },
+)
+
 FAILURE = Table(needed={"name": TEXT, "error": TEXT, "log": TEXT})
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.spec import Failure, Result, has_controls
+from harness.execution.account import Account
+from harness.spec import Failure, Result, Stopped, has_controls
 from harness.store import LARGEST, Store
 from tests.chaos.mutants import Mutant, mutants, populate
 from tests.chaos.test_output import is_harmless
 from tests.conftest import Harness
+from tests.execution.test_run import experiment
 from tests.factories import a_result, a_trial
 
 TABLES = (
@@ -96,6 +98,52 @@ def test_removing_a_record_that_is_a_folder_is_one_line(harness: Harness, tmp_pa
     said = harness("rm", a_trial().id)
     assert said.code == 2
     assert said.err == f"harness: cannot remove {folder}: Is a directory\n"
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda file: file.write_text(""),
+    "cut": lambda file: file.write_text(file.read_text()[:100]),
+    "foreign": lambda file: file.write_text('{"schema": 1, "id": "000000000000"}'),
+    "R@1 = 7": lambda file: file.write_text(file.read_text().replace("0.25", "7.0")),
+    "another trial's": lambda file: file.write_text(json.dumps(Stopped(a_trial(fold="val0"), 1, {}).to_json())),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a link to nowhere": lambda file: (file.unlink(), file.symlink_to("nowhere")),
+}
+
+
+@pytest.mark.fault(
+    "the record of a trial that ASHA stopped is empty, cut, foreign, impossible, another trial's, a folder or a link",
+    "named by status and by the next run, exit 1, and the trial runs again; its result is stored",
+)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_record_of_a_stopped_trial_does_not_count(
+    harness: Harness, tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
+    store = Store(tmp_path / "results")
+    account = Account(experiment("triplet", trials=1, scheduler="asha"), store)
+    (trial,) = account.search
+    file = store.note(Stopped(trial, 1, {"R@1": 0.25}))
+    assert not account.pending([trial])
+    assert harness("status").code == 0
+    damage(file)
+    assert account.pending([trial]) == [trial]
+    said = harness("status")
+    assert said.code == 1
+    assert said.err.startswith(f"harness: {file}: ")
+    assert said.err.endswith("; skipped\n")
+    assert said.err.count("\n") == 1
+    assert store.put(a_result(trial))
+    assert not account.pending([trial])
+
+
+@pytest.mark.fault("the same, then harness run", "named once everything else is done, exit 1")
+def test_a_run_names_a_damaged_record_of_a_stopped_trial(small: Path, harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "results" / "stopped" / "blobs" / "triplet" / "0123456789ab.json"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    said = harness("run", "--losses", "none", "--dataset", "blobs")
+    assert said.code == 1
+    assert f"harness: {file}: not JSON" in said.err
 
 
 # --- copies ---
