@@ -186,7 +186,19 @@ def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
     `usual`: the origin of most."""
     if spent.origin != usual:
         yield f"{sentence(spent.origin)} (others: {usual})."
+    yield from lost_trials(spent)
     yield from value_notes(spent)
+
+
+def lost_trials(spent: Budget) -> Iterator[str]:
+    """How much of a row's search is not stored: removed, failed, stopped early, or not imported."""
+    if spent.without_result:
+        trials = budget.counted([spent.trials], "search trial")
+        one = spent.without_result == 1
+        yield (
+            f"{spent.without_result} of {trials} {'has' if one else 'have'} no result here: hours and images leave "
+            f"{'it' if one else 'them'} out."
+        )
 
 
 def value_notes(spent: Budget) -> Iterator[str]:
