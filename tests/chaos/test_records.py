@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,13 @@ FILES: dict[str, Callable[[dict[str, Any]], str]] = {
     "NaN seconds": lambda record: json.dumps({**record, "seconds": {"total": float("nan")}}),
     "a loss of 1e400": lambda record: json.dumps(record).replace('"loss": 0.5', '"loss": 1e400'),
     "R@1 = 7": lambda record: json.dumps({**record, "metrics": {"R@1": 7.0}}),
+    "R@1 = 7 in a curve": lambda record: json.dumps(
+        {**record, "curve": [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.5, "R@1": 7.0}]}
+    ),
+    "train MAP@R = -3 in a curve": lambda record: json.dumps(
+        {**record, "curve": [{"epoch": 1, "loss": 0.5, "train MAP@R": -3.0}]}
+    ),
+    "a cosine of 2": lambda record: json.dumps({**record, "curve": [{"epoch": 1, "loss": 0.5, "cosine": 2.0}]}),
     "R@1 = true": lambda record: json.dumps({**record, "metrics": {"R@1": True}}),
     "negative seconds": lambda record: json.dumps({**record, "seconds": {"total": -5e9}}),
     "schema = true": lambda record: json.dumps({**record, "schema": True}),
@@ -261,7 +269,11 @@ class Folder:
 
 def check_values(result: Result) -> None:
     """What tables print of it is possible."""
-    assert all(type(value) in (int, float) and 0 <= value <= 1 for value in result.metrics.values())
+    known = r"(train )?(R@\d+|MAP@R|RP|NMI)"
+    points = [(name, value) for row in result.curve for name, value in row.items()]
+    fractions = [*result.metrics.values(), *(value for name, value in points if re.fullmatch(known, name))]
+    assert all(type(value) in (int, float) and 0 <= value <= 1 for value in fractions)
+    assert all(type(value) in (int, float) and -1 <= value <= 1 for name, value in points if name == "cosine")
     amounts = [*result.seconds.values(), *(row.get("images", 0) for row in result.curve), result.parameters or 0]
     assert all(type(amount) in (int, float) and 0 <= amount < 1e15 for amount in amounts)
     assert not has_controls(f"{result.trial.dataset}{result.trial.loss}")  # names of folders
