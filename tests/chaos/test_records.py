@@ -221,11 +221,16 @@ def test_a_copy_of_a_failure_counts_for_nothing(harness: Harness, tmp_path: Path
 
 
 class Folder:
-    """A results folder with every kind of record, in which odd ones take turns."""
+    """A results folder with every kind of record, in which odd ones take turns. It lies so deep, and is the working
+    directory's neighbour, that a file that a record leads astray is seen."""
 
-    def __init__(self, parent: Path, harness: Harness) -> None:
-        self.parent, self.harness = parent, harness
+    def __init__(self, root: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.harness = root, harness
+        self.parent = parent = root.joinpath("a", "b", "c", "d", "e")
+        parent.mkdir(parents=True)
         self.results, self.other = parent / "results", parent / "other"
+        monkeypatch.setenv("HARNESS_RESULTS", str(self.results))
+        monkeypatch.chdir(parent)
         self.records = populate(self.results)
         self.before = self.contents()
 
@@ -259,12 +264,19 @@ class Folder:
             assert is_harmless(self.harness(*command)), command
 
     def draw(self) -> None:
-        self.harness("figures", "--format", "png", "--out", str(self.parent / "figures"))
-        self.harness("report", "--out", str(self.parent / "report.html"))
+        for words in (
+            ("figures", "--format", "png", "--out", str(self.parent / "figures")),
+            ("report", "--out", str(self.parent / "report.html")),
+        ):
+            said = self.harness(*words)
+            assert is_harmless(said), words
+            assert said.code == 0, said.err  # what cannot be drawn is skipped
 
-    def stray_files(self) -> set[str]:
-        """What lies beside the folders that commands were given."""
-        return {file.name for file in self.parent.iterdir()} - {"results", "other", "figures", "report.html"}
+    def stray_files(self) -> set[Path]:
+        """What lies outside of the folders and files that commands were given."""
+        given = {self.results, self.other, self.parent / "figures", self.parent / "report.html"}
+        theirs = (path for path in self.root.rglob("*") if not given & {path, *path.parents})
+        return {path for path in theirs if path not in (self.parent, *self.parent.parents)}
 
 
 def check_values(result: Result) -> None:
@@ -297,8 +309,23 @@ def survive(folder: Folder, count: int, seed: int) -> list[Mutant]:
     "a dozen mutated records (1 or 2 odd fields each, id recomputed) through every command that reads them",
     "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
-def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
-    assert len(survive(Folder(tmp_path, harness), count=12, seed=7)) > 2
+def test_odd_records_break_no_command(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(survive(Folder(tmp_path, harness, monkeypatch), count=12, seed=7)) > 2
+
+
+def test_a_stray_file_is_seen_wherever_it_lies(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path, harness, monkeypatch)
+    assert not folder.stray_files()
+    places = {Path("x"), Path("../../../../x"), Path("sub/x")}
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+    assert {path.resolve() for path in folder.stray_files()} == {
+        *(place.resolve() for place in places),
+        Path("sub").resolve(),
+    }
 
 
 @pytest.mark.chaos_long
@@ -308,8 +335,10 @@ def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
     "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
 @pytest.mark.parametrize("seed", range(10))
-def test_a_thousand_odd_records_break_no_command(harness: Harness, tmp_path: Path, seed: int) -> None:
-    folder = Folder(tmp_path, harness)
+def test_a_thousand_odd_records_break_no_command(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    folder = Folder(tmp_path, harness, monkeypatch)
     accepted = survive(folder, count=100, seed=100 + seed)
     assert len(accepted) > 10
     for first in range(0, len(accepted), 10):  # drawing takes seconds, so ten are drawn at once
