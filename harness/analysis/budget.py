@@ -64,10 +64,11 @@ class Budget:
 
     def chose_epochs(self, trial: Trial) -> bool:
         """Whether its search gave a final trial its values, the number of epochs among them."""
+        values = {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+        if any(record.select_epochs and record.chosen.get(trial.loss) == values for record in self.experiments):
+            return True  # whether or not its trials are still stored
         winner = max(self.search, key=lambda scored: scored.score, default=None)
-        if winner is None or not winner.epoch:
-            return False
-        return winner.values == {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+        return winner is not None and bool(winner.epoch) and winner.values == values
 
     @property
     def selects_epochs(self) -> bool:
