@@ -181,7 +181,7 @@ def run(losses: str | Sequence[str], dataset: str = "emoji", *, quiet: bool = Fa
     return Results(
         tuple(outcome.results),
         tuple(outcome.failures),
-        tuple(problems),
+        (*problems, *store.stopped_problems()),
         _on_validation(stored),
         tuple(experiments),
         Queries(store),

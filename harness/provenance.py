@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
+import losses
 from harness.spec import Job, printable, redacted
 from losses import own
 
@@ -44,7 +45,7 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         "platform": platform.platform(),
         "node": platform.node(),
         **conditions(device),
-        "packages": versions(),
+        "packages": versions() | plugin_version(job.trial.loss),
         "data": job.dataset.path or None,  # of a user's own
         "weights_file": os.path.basename(job.weights_file) if job.trial.weights_kind == "file" else None,
         "weights_sha256": weights_sha256,
@@ -69,6 +70,13 @@ def conditions(device: "torch.device") -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     return {name: version_of(name) for name in PACKAGES}
+
+
+def plugin_version(loss: str) -> dict[str, str]:
+    """The installed package that a loss is from, and its version; empty for other losses."""
+    point = losses.plugins().get(loss)
+    package = point.dist if point else None
+    return {package.name: package.version} if package else {}
 
 
 def version_of(name: str) -> str | None:

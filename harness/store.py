@@ -84,7 +84,9 @@ class Store:
             if stored:
                 give_name()
         for kind in (Failure, Stopped):
-            _remove(self.path(result.trial, kind, result.id))
+            earlier = self.path(result.trial, kind, result.id)
+            if not earlier.is_dir():  # `status` names a folder in its place; the result is stored
+                _remove(earlier)
         return stored
 
     def with_values(self, result: Result) -> Result:
@@ -152,7 +154,29 @@ class Store:
         return target
 
     def stopped(self, trial: Trial) -> bool:
-        return self.path(trial, Stopped).exists()
+        """Whether a scheduler ended it early. A record that cannot be read does not say so."""
+        try:
+            self.read_stopped(self.path(trial, Stopped))
+        except ValueError:
+            return False
+        return True
+
+    def read_stopped(self, file: Path) -> Stopped:
+        """The record of a trial that was stopped early; a ValueError says why the file is none."""
+        stopped = Stopped.from_json(read_json(file))
+        self._check_place(file, self.path(stopped.trial, Stopped))
+        return stopped
+
+    def stopped_problems(self) -> list[str]:
+        """A line for each file that is no record of a trial that was stopped early, and lies where those do."""
+        problems = []
+        for file in sorted(self.root.glob(f"{FOLDERS[Stopped]}/*/*/*.json")):
+            try:
+                self.read_stopped(file)
+            except ValueError as error:
+                if file.exists() or file.is_symlink():  # else its trial has a result just now
+                    problems.append(f"{file}: {error}; skipped")
+        return problems
 
     def get(self, work: Work, id: str | None = None) -> Result | None:
         """The stored result of a trial or measurement; a UserError if its file exists but cannot be read."""

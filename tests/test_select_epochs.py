@@ -18,7 +18,7 @@ from harness.store import Store
 from harness.tables.build import build, build_all
 from tests.cli.records import stored
 from tests.conftest import Harness
-from tests.factories import a_result, a_trial, loss_row
+from tests.factories import a_result, a_trial, an_experiment, loss_row
 from tests.training.trials import run, run_until, trial
 
 # --- the choice ---
@@ -259,6 +259,11 @@ def test_a_caption_names_the_losses_whose_epochs_were_chosen(monkeypatch: pytest
     monkeypatch.setattr(config, "find_protocol", lambda name: config.protocol("quick"))
     assert "number of epochs" not in caption(*finals)
     monkeypatch.setattr(config, "find_protocol", lambda name: protocol())
+    chosen = {loss: one.values for loss, one in winners.items()}
+    ids = {"search": tuple(run.id for run in results), "final": tuple(sorted(run.id for run in finals))}
+    record = an_experiment(**ids, trials=1, select_epochs=True, chosen=chosen)
+    (table,) = build(finals, experiments=[record])  # the search trials were removed
+    assert "The number of epochs of each loss was chosen on validation classes." in table.caption
     (table,) = [table for table in build_all([*results, *finals], ("search",)) if table.kind == "search"]
     assert "selected by R@1, each configuration after its best epoch." in table.caption
     texts = {row.label: [cell.text for cell in row.cells] for row in table.rows}

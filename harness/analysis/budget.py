@@ -26,6 +26,12 @@ class Budget:
     final: tuple[Result, ...]
     experiments: tuple[ExperimentRecord, ...] = ()  # that the final runs belong to; none for records from before
     tuned: Tuned | None = None  # without a search of its own: the protocol's values that it has
+    without_result: int = 0  # configurations that its search asked for and that have no score here
+
+    @property
+    def trials(self) -> int:
+        """The configurations that its search asked for."""
+        return len(self.search) + self.without_result
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -58,10 +64,11 @@ class Budget:
 
     def chose_epochs(self, trial: Trial) -> bool:
         """Whether its search gave a final trial its values, the number of epochs among them."""
+        values = {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+        if any(record.select_epochs and record.chosen.get(trial.loss) == values for record in self.experiments):
+            return True  # whether or not its trials are still stored
         winner = max(self.search, key=lambda scored: scored.score, default=None)
-        if winner is None or not winner.epoch:
-            return False
-        return winner.values == {**trial.searched, **({"stop_after": trial.stop_after} if trial.stop_after else {})}
+        return winner is not None and bool(winner.epoch) and winner.values == values
 
     @property
     def selects_epochs(self) -> bool:
@@ -85,12 +92,11 @@ class Budget:
     @property
     def origin(self) -> str:
         """In words, where its values come from."""
-        if self.search and self.early_stopped and self.experiments:
-            asked = max(experiment.trials for experiment in self.experiments)
-            return f"{counted([asked], 'random-search trial')}, which ASHA may have stopped early"
-        if self.search:
+        if self.trials and self.early_stopped and self.experiments:
+            return f"{counted([self.trials], 'random-search trial')}, which ASHA may have stopped early"
+        if self.trials:
             ended = " that ran to the end (trials stopped by ASHA are not counted)" if self.early_stopped else ""
-            return counted([len(self.search)], "random-search trial") + ended
+            return counted([self.trials], "random-search trial") + ended
         if self.tuned and self.tuned.trials:
             return f"values found by {counted([self.tuned.trials], 'trial')} of random search on validation classes"
         return "no random search"
@@ -163,20 +169,25 @@ class Budgets:
         final = tuple(self.final.get(trial.configuration, ()))
         ids = [trial.id, *(run.id for run in final)]
         experiments = {record.id: record for id in ids for record in self.experiments.get(id, ())}
-        search = self._searched(trial, experiments.values()) if experiments else self._alike(trial)
-        return Budget(trial, search, final, tuple(experiments.values()), None if search else tuning.tuned(trial))
+        search, without_result = self._searched(trial, experiments.values()) if experiments else (self._alike(trial), 0)
+        tuned = None if search or without_result else tuning.tuned(trial)
+        return Budget(trial, search, final, tuple(experiments.values()), tuned, without_result)
 
-    def _searched(self, trial: Trial, experiments: Iterable[ExperimentRecord]) -> tuple[Scored, ...]:
-        """What these experiments tried for the trial's loss. A configuration that lacks a fold has no score."""
+    def _searched(self, trial: Trial, experiments: Iterable[ExperimentRecord]) -> tuple[tuple[Scored, ...], int]:
+        """What these experiments tried for the trial's loss, and how many more configurations they asked for. A
+        configuration that lacks a fold has no score."""
         configurations: dict[str, Scored] = {}
+        without_result = 0
         for experiment in experiments:
             tried = [self.runs[id] for id in experiment.search if id in self.runs]
             of_loss = [run for run in tried if run.trial.loss == trial.loss]
-            for scored in scored_search(
-                of_loss, experiment.select, experiment.folds, select_epochs=experiment.select_epochs
-            ):
+            found = scored_search(of_loss, experiment.select, experiment.folds, select_epochs=experiment.select_epochs)
+            for scored in found:
                 configurations.setdefault(scored.runs[0].trial.id_without("fold"), scored)
-        return tuple(configurations.values())
+            # the record does not say which loss an id is of that has no result; experiments may share such ids
+            lacking = min(experiment.trials - len(found), len(experiment.search) - len(tried))
+            without_result = max(lacking, without_result)
+        return tuple(configurations.values()), without_result
 
     def _alike(self, trial: Trial) -> tuple[Scored, ...]:
         """For a trial from before experiments were recorded, a guess: the search trials whose settings, except those
@@ -210,7 +221,7 @@ def usual_origin(budgets: Iterable[Budget]) -> str:
 
     def weight(origin: str) -> tuple[int, int, str]:
         same = alike[origin]
-        return len({budget.trial.loss for budget in same}), max(len(budget.search) for budget in same), origin
+        return len({budget.trial.loss for budget in same}), max(budget.trials for budget in same), origin
 
     return max(alike, key=weight, default="")
 

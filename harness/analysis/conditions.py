@@ -1,5 +1,5 @@
-"""What moves a number and is not part of its trial's id: the contents of the images, torch threads, the kind of device,
-the version of torch."""
+"""What moves a number and is not part of its trial's id: the contents of the images, torch threads, the device, the
+version of torch."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,11 @@ def of(run: Result) -> dict[str, str]:
 
 
 def of_attempt(recorded: Mapping[str, Any]) -> dict[str, str]:
-    """On a GPU the threads hardly matter."""
+    """On a GPU the threads hardly matter, and its model does; that of a CPU moves the last bits alone."""
+    on_gpu = recorded.get("device_type") == "cuda"
     values = {
-        "device": recorded.get("device_type"),
-        "threads": recorded.get("threads") if recorded.get("device_type") != "cuda" else None,
+        "device": (recorded.get("device") if on_gpu else None) or recorded.get("device_type"),
+        "threads": None if on_gpu else recorded.get("threads"),
         "torch": recorded.get("packages", {}).get("torch"),
     }
     return {name: str(value) for name, value in values.items() if value is not None}

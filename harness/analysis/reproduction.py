@@ -102,7 +102,7 @@ def mixed_conditions(runs: Sequence[Result], store: Store) -> Iterator[str]:
 def changes(run: Result) -> Iterator[str]:
     """What was not the same in all attempts of a run; processors of one kind give different last bits too."""
     yield from conditions.changed(run)
-    attempts = run.provenance.get("attempts", ())
+    attempts = [attempt for attempt in run.provenance.get("attempts", ()) if attempt.get("device_type") != "cuda"]
     processors = dict.fromkeys(str(attempt["device"]) for attempt in attempts if "device" in attempt)
     if len(processors) > 1:
         yield f"processor = {conditions.THEN.join(processors)}"

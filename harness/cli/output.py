@@ -31,23 +31,27 @@ class Output(io.TextIOWrapper):
         try:
             yield
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # Python writes once more when it ends
+            self.discard()  # Python writes once more when it ends
             if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
                 raise
             raise UserError(f"cannot write to standard output: {error.strerror}") from None
 
+    def discard(self) -> None:
+        """Let all that follows, also of child processes, go nowhere."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
 
 class ErrorOutput(Output):
-    """Standard error. That its disk is full, or its terminal gone, does not stop a run of many hours."""
+    """Standard error. That its disk is full, or whoever reads it is gone, does not stop a run of many hours."""
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
-            raise
+            self.discard()
         except OSError:
-            pass
+            pass  # a disk may have room again
 
 
 def prepare_streams() -> None:

@@ -245,6 +245,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
     from harness.execution.start import check_inputs, start
 
     *_, problems = store.everything()
+    problems += store.stopped_problems()
     storage = storage_of(request.storage, store)
     account = Account(experiment, store, rerun=request.rerun, storage=storage)
     if dry_run:

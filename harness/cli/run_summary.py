@@ -75,11 +75,14 @@ def print_plan(account: "Account", request: "Request") -> None:
 
 
 def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:
-    """A line per loss that takes its protocol's values, which were found with other settings."""
+    """A line for the losses that take their protocol's values, where these were found with other settings."""
+    losses: dict[str, list[str]] = {}
     for trial in {trial.loss: trial for trial in final}.values():
         tuned = tuning.tuned(trial)
         for note in captions.found_elsewhere(trial, tuned) if tuned else ():
-            yield f"{trial.loss}: {note}"
+            losses.setdefault(note, []).append(trial.loss)
+    for note, names in losses.items():
+        yield f"{', '.join(names)}: {note}"
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:

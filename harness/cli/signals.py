@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 10  # seconds to end in order: `docker stop` kills after ten
+GRACE = 8  # seconds to end in order: `docker stop` kills after ten
 
 received: int = 0  # the first signal; 0: none
 message = ""  # what is said when a signal ends the command
@@ -28,7 +28,7 @@ def heed() -> None:
 
 
 def interrupt(number: int, frame: "FrameType | None") -> None:
-    """Raise KeyboardInterrupt, so that workers stop and half files are removed; whoever swallows it gains ten seconds.
+    """Raise KeyboardInterrupt, so that workers stop and half files are removed; whoever swallows it gains GRACE.
 
     An import that is interrupted does worse than end: some go on without what they lack, some abort the process.
     """

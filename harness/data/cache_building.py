@@ -79,6 +79,7 @@ def make(key: Key, fill: Fill, total: int, expected: str = "") -> Iterator[Step]
     lock = lock_of(folder)
     with writing(f"the image cache to {folder.parent} (HARNESS_CACHE)"):
         folder.parent.mkdir(parents=True, exist_ok=True)
+    with writing(f"{lock.lock_file}, the lock of the image cache (HARNESS_CACHE)"):
         while not acquired(lock):
             yield Step(0, total)
     try:

@@ -111,7 +111,7 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
     results, experiments, problems = store.everything()
     retried = {name for driver in drivers for name in driver.unfinished}
     failures, unreadable = read_failures(store, retried)
-    problems += unreadable
+    problems += [*unreadable, *store.stopped_problems()]
     lines = []
     for (dataset, protocol), part in parts(drivers, interrupted, results, failures).items():
         same = [record for record in experiments if (record.dataset, record.protocol) == (dataset, protocol)]

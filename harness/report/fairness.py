@@ -25,9 +25,14 @@ def notes(results: Sequence[Result], tables: Iterable[Table], experiments: Itera
     """The general rules, then how far these results follow them."""
     trained = [result for result in results if not result.trial.is_baseline and not result.is_ensemble]
     parts = [paragraphs(RULES)]
+    experiments = list(experiments)
     purposes = Purposes(experiments)
+    searched = {record.protocol for record in experiments if record.search}
     for protocol, members in group_by(trained, lambda result: result.trial.protocol):
-        parts += [f"<h3>Protocol {escape(protocol)}</h3>\n", paragraphs(of_protocol(protocol, members, purposes))]
+        parts += [
+            f"<h3>Protocol {escape(protocol)}</h3>\n",
+            paragraphs(of_protocol(protocol, members, purposes, protocol in searched)),
+        ]
         for dataset in by_dataset(on_test(members)):
             parts.append(paragraphs(of_dataset(dataset)))
     parts += ["<h3>Chosen on test classes</h3>\n", paragraphs(chosen_on_test(on_test(trained)))]
@@ -42,15 +47,16 @@ def paragraphs(texts: Iterable[str]) -> str:
     return "".join(f"<p>{escape(text)}</p>\n" for text in texts)
 
 
-def of_protocol(name: str, results: Sequence[Result], purposes: Purposes) -> Iterable[str]:
-    """Where its values come from, and what they were selected by."""
+def of_protocol(name: str, results: Sequence[Result], purposes: Purposes, searched: bool) -> Iterable[str]:
+    """Where its values come from, and what they were selected by. `searched`: an experiment with it was a search,
+    whether or not its trials are still stored."""
     rules = config.find_protocol(name)
     if rules:
         yield f"{rules.title}. Source: {rules.source}."
     folds, metric = budget.selection(name)
     trials = sum("search" in purposes.of(result) for result in results)
     own = f"{', '.join(TUNABLE)} and knobs are each loss's own"
-    if trials:
+    if trials or searched:
         on = f"validation classes ({', '.join(f'val{number}' for number in range(folds))})"
         yield (
             f"{own}: those with the best {metric} on {on} where a loss was searched, otherwise the protocol's or the "

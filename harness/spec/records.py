@@ -195,6 +195,19 @@ class Stopped:
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "id": self.trial.id, **dataclasses.asdict(self), "trial": self.trial.to_json()}
 
+    @classmethod
+    def from_json(cls, data: Any) -> "Stopped":
+        """A stored record; a ValueError says why the data is not one."""
+        try:
+            data = upgrade(data)
+            schema.check(data, schema.STOPPED)
+            trial = Trial.from_json(data["trial"])
+        except ValueError as error:
+            raise ValueError(f"not a stopped trial of this harness: {error}") from None
+        if data["id"] != trial.id:
+            raise ValueError(f"its trial hashes to {trial.id}, not to its id {data['id']}")
+        return cls(trial, data["epochs"], data["metrics"])
+
 
 @dataclass(frozen=True)
 class Failure:

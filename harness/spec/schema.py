@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.spec.metrics import METRICS
+
 LARGEST = 1e15  # of seconds, images and parameters: sums and products of them stay finite
 ROUNDING = 1e-6  # a fraction that is computed may lie so far outside of 0 to 1
+ROUNDING_COSINE = 1e-3  # a mean cosine so far outside of -1 to 1: it is computed from distances, and has 4 digits
 MOST_FOLDS = 100
 LONGEST_NAME = 255  # bytes: file systems allow no longer one
 DEEPEST = 16  # lists and tables inside each other, in a field that this version does not know
@@ -34,10 +37,12 @@ class List:
 
 @dataclass(frozen=True)
 class Table:
-    """Fields by their name. `others`: what a field with another name must be; its name matches `names`."""
+    """Fields by their name. `families`: those of names that match a pattern. `others`: what a field with another name
+    must be; its name matches `names`."""
 
     needed: Mapping[str, "Shape"] = field(default_factory=dict)
     optional: Mapping[str, "Shape"] = field(default_factory=dict)
+    families: Mapping[str, "Shape"] = field(default_factory=dict)
     others: "Shape | None" = None
     names: str = r".*"
 
@@ -96,6 +101,7 @@ def or_null(kind: Kind) -> Kind:
 
 NUMBER = Kind("a finite number", is_number)
 FRACTION = number(-ROUNDING, 1 + ROUNDING, "a number from 0 to 1")
+COSINE = number(-1 - ROUNDING_COSINE, 1 + ROUNDING_COSINE, "a number from -1 to 1")
 AMOUNT = number(0, LARGEST, f"a number from 0 to {LARGEST:g}")
 WHOLE = Kind("an integer", is_whole)
 COUNT = Kind(f"an integer from 0 to {LARGEST:g}", lambda value: is_whole(value) and 0 <= value <= LARGEST)
@@ -110,6 +116,7 @@ SHA256 = matching(r"[0-9a-f]{64}", "a checksum of 64 hexadecimal digits")
 PATH = Kind("a relative path without ..", is_path)
 SOURCE = r"(\w+/)*[\w.-]+\.py"  # the path of a file of a user's own loss: relative, without ..
 METRIC = r"R@[1-9]\d{0,17}|(?!R@).{1,100}"  # the name of a metric
+CURVE_METRIC = rf"(train )?({'|'.join(metric.pattern for metric in METRICS)})"  # of one that is known, in a curve
 
 ARTIFACTS = ("embeddings", "weights")  # what a result may have in the storage, in the folder of that name
 SHARED_ARTIFACT = "pretrained"  # other trials begin with it, so it is not taken over from elsewhere
@@ -183,7 +190,8 @@ RESULT = Table(
         "curve": List(
             Table(
                 needed={"epoch": COUNT},
-                optional={"images": AMOUNT, "images_per_second": AMOUNT, "loss": NUMBER},
+                optional={"images": AMOUNT, "images_per_second": AMOUNT, "loss": NUMBER, "cosine": COSINE},
+                families={CURVE_METRIC: FRACTION},
                 others=number(-LARGEST, LARGEST, "a number"),
             )
         ),
@@ -226,6 +234,15 @@ EXPERIMENT = Table(
     optional={"select_epochs": BOOLEAN, "name": TEXT},
 )
 
+STOPPED = Table(
+    needed={
+        "id": ID,
+        "trial": Table(),  # as in RESULT
+        "epochs": COUNT,
+        "metrics": Table(others=FRACTION, names=METRIC),
+    },
+)
+
 FAILURE = Table(needed={"name": TEXT, "error": TEXT, "log": TEXT})
 
 
@@ -250,12 +267,17 @@ def _check_table(value: Any, table: Table, place: str) -> None:
     if missing:
         raise ValueError(f"{place or 'it'} has no {missing[0]}")
     for name, item in value.items():
-        shape = table.needed.get(name) or table.optional.get(name) or table.others
+        shape = table.needed.get(name) or table.optional.get(name) or _family(name, table) or table.others
         if shape is None:
             continue
         if not is_text(name) or not re.fullmatch(table.names, name, re.DOTALL):
             raise ValueError(f"{place} has a field of the name {shown(name)}, which is none")
         check(item, shape, f"{place}.{name}" if place else name)
+
+
+def _family(name: Any, table: Table) -> Shape | None:
+    matching = (shape for pattern, shape in table.families.items() if re.fullmatch(pattern, str(name)))
+    return next(matching, None)
 
 
 def shown(value: Any) -> str:

@@ -120,22 +120,35 @@ def epochs(datasets: Sequence[OnDataset], stored: Budgets) -> list[str]:
 
 def footnotes(runs: Sequence[Result], recipe: str, metrics: Sequence[str]) -> tuple[str, ...]:
     """What a reader has to know about a row, given its runs: what a method has that a loss has not, an epoch chosen on
-    test classes, images that were left out, NMI by another recipe."""
-    result, trial = runs[0], runs[0].trial
+    test classes, NMI by another recipe."""
+    trial = runs[0].trial
     notes = [losses.facts(trial.loss).extras] if reference.is_method(trial.loss) else []
     if trial.epoch_chosen_on:
         notes.append(f"Its epoch was chosen on {trial.epoch_chosen_on}.")
     if trial.stop_after:
         notes.append(f"Trained for {trial.stop_after} of {trial.epochs} epochs, with the schedule of all.")
-    skipped = result.provenance.get("bad_images_skipped")
-    if skipped:
-        images = "1 image" if skipped == 1 else f"{skipped} images"
-        notes.append(f"{images} could not be read and {'was' if skipped == 1 else 'were'} left out.")
-    if trial.dataset.endswith((".csv", ".toml")) and "data_sha256" not in result.provenance:
-        notes.append("Recorded before fingerprints covered the split of a list: which classes trained is not known.")
     if "NMI" in metrics:
         notes += nmi_notes(runs, recipe)
     return tuple(notes)
+
+
+def image_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
+    """Images that runs of a row left out, and a split that is not on record. `results`: all on their dataset."""
+    runs = behind(runs, results)
+
+    def share(part: int) -> str:
+        return "" if part == len(runs) else f" ({part} of {len(runs)} runs)"
+
+    skipped = Counter(run.provenance.get("bad_images_skipped", 0) for run in runs)
+    for images in sorted(skipped.keys() - {0}):
+        words = "1 image could not be read and was" if images == 1 else f"{images} images could not be read and were"
+        yield f"{words} left out{share(skipped[images])}."
+    older = sum("data_sha256" not in run.provenance for run in runs)
+    if older and runs[0].trial.dataset.endswith((".csv", ".toml")):
+        yield (
+            f"Recorded before a list's split was part of its fingerprint{share(older)}: if the list has a split of its "
+            "own, which classes trained is not known."
+        )
 
 
 def setting_notes(trial: Trial, usual: Mapping[str, Any], own: Sequence[str] = ()) -> Iterator[str]:
@@ -174,11 +187,15 @@ def teacher_notes(spent: Budget) -> Iterator[str]:
 def condition_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
     """What moves numbers and is not in a trial's id, where the runs of a row differ in it, or differ from the other
     rows. `results`: all on their dataset."""
-    members = {member for run in runs for member in run.members}
-    behind = [result for result in results if result.id in members] or runs  # of an ensemble: its networks
-    different = conditions.differences(behind, conditions.usual(results))
+    different = conditions.differences(behind(runs, results), conditions.usual(results))
     if different:
         yield f"Run under other conditions: {'; '.join(different)}."
+
+
+def behind(runs: Sequence[Result], results: Sequence[Result]) -> Sequence[Result]:
+    """The networks of a row: its runs; of ensembles their members."""
+    members = {member for run in runs for member in run.members}
+    return [result for result in results if result.id in members] or runs
 
 
 def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
@@ -186,7 +203,19 @@ def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
     `usual`: the origin of most."""
     if spent.origin != usual:
         yield f"{sentence(spent.origin)} (others: {usual})."
+    yield from lost_trials(spent)
     yield from value_notes(spent)
+
+
+def lost_trials(spent: Budget) -> Iterator[str]:
+    """How much of a row's search is not stored: removed, failed, stopped early, or not imported."""
+    if spent.without_result:
+        trials = budget.counted([spent.trials], "search trial")
+        one = spent.without_result == 1
+        yield (
+            f"{spent.without_result} of {trials} {'has' if one else 'have'} no result here: hours and images leave "
+            f"{'it' if one else 'them'} out."
+        )
 
 
 def value_notes(spent: Budget) -> Iterator[str]:

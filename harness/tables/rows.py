@@ -57,6 +57,7 @@ def rows(
             notes.setdefault(place, {})[title] = (
                 *filter(None, [distinction.note]),
                 *captions.footnotes(same, options.recipe, metrics),
+                *captions.image_notes(same, dataset.results),
                 *captions.setting_notes(same[0].trial, usual, own),
                 *captions.papers_notes(same[0], metrics, options.published),
                 *(captions.teacher_notes(budgets[same[0].id]) if same[0].id in budgets else ()),

@@ -82,19 +82,20 @@ def short_caption(metric: str) -> Iterator[str]:
 
 
 def row_notes(spent: Budget, metric: str) -> tuple[str, ...]:
-    """A search by another metric, values that an earlier search found, and values set by hand."""
+    """A search by another metric, trials of it that are not stored, values that an earlier search found, and values set
+    by hand."""
     notes = []
     others = {record.select for record in spent.experiments if record.search} - {metric}
     if others:
         notes.append(f"Its search was selected by {' and '.join(sorted(others))}.")
     if spent.tuned and spent.tuned.trials:
         notes.append(f"{captions.sentence(spent.origin)}.")
-    return (*notes, *captions.value_notes(spent))
+    return (*notes, *captions.lost_trials(spent), *captions.value_notes(spent))
 
 
 def row_texts(run: Result, spent: Budget) -> Iterator[str]:
     """The budget of a loss, the scores of its search, and the values that it chose."""
-    yield str(len(spent.search))
+    yield str(spent.trials)
     yield str(len(spent.final))
     yield ", ".join(f"{budget.rounded(hours)} {unit}" for unit, hours in spent.hours.items()) or "-"
     yield f"{spent.images:,}" if spent.images is not None else "-"

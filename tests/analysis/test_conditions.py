@@ -36,6 +36,23 @@ def test_devices_are_told_apart_and_on_a_gpu_the_threads_do_not_count() -> None:
     assert conditions.differences(cuda, usual) == []
 
 
+def test_gpus_are_told_apart_by_their_model_and_processors_are_not() -> None:
+    models = {name: {"device_type": "cuda", "device": f"NVIDIA {name}"} for name in ("A100", "T4")}
+    alike = [under(run, **models["A100"]) for run in (TRIPLET, GROUP)]
+    other = under(loss_row("margin", "Margin", 0.8), **models["T4"])
+    rows = {row.label: row.notes for row in build([*alike, other])[0].rows}
+    assert rows.pop("Margin") == ("Run under other conditions: device = NVIDIA T4 (others: NVIDIA A100).",)
+    assert not any(rows.values())
+    second = under(loss_row("triplet", "Triplet", 0.6, seed=1), **models["T4"])
+    rows = {row.label: row.notes for row in build([*alike, second])[0].rows}
+    assert rows["Triplet"] == ("Run under other conditions: device = NVIDIA A100 (1 run), NVIDIA T4 (1 run).",)
+    moved = under(TRIPLET, attempts=[*models.values()], **models["T4"])
+    assert conditions.changed(moved) == ["device = NVIDIA A100 then NVIDIA T4"]
+    processors = [under(run, device=name) for run, name in ((TRIPLET, "Xeon"), (GROUP, "EPYC"))]
+    assert conditions.usual(processors)["device"] == "cpu"
+    assert not any(row.notes for row in build(processors)[0].rows)
+
+
 def test_raw_pixels_and_records_that_state_nothing_are_not_footnoted() -> None:
     four = [under(run, threads=4) for run in (TRIPLET, GROUP)]
     old = replace(baseline("x", 0.2), provenance={})

@@ -113,7 +113,15 @@ def made(trial: Any, score: float, purpose: str = "run", artifacts: dict[str, An
     """A trained run as a trial writes it."""
     metrics = {"R@1": score, "R@2": score, "MAP@R": score / 2, "NMI": score}
     curve = tuple(
-        {"epoch": epoch, "loss": 1 / epoch, "images": 96, "images_per_second": 9.5, "R@1": 0.4, "train R@1": 0.6}
+        {
+            "epoch": epoch,
+            "loss": 1 / epoch,
+            "cosine": 0.5,
+            "images": 96,
+            "images_per_second": 9.5,
+            "R@1": 0.4,
+            "train R@1": 0.6,
+        }
         for epoch in (1, 2)
     )
     provenance = {

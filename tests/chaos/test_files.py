@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from PIL import Image
 
 from harness import config
 from harness.data import loading
@@ -619,15 +620,21 @@ def test_a_folder_that_ray_itself_refuses_is_named(
 )
 @pytest.mark.parametrize(
     "command",
-    ["tables", pytest.param("report", marks=pytest.mark.slow), pytest.param("figures", marks=pytest.mark.slow)],
+    ["tables", "embed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("report", "figures"))],
 )
 def test_outputs_are_written_whole_or_not_at_all(
     small: Path, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     assert harness(*RUN).code == 0
     out = tmp_path / "out"
-    target = out / "report.html" if command == "report" else out
-    words = [command, *(["cost"] if command == "figures" else []), "--out", str(target)]
+    more: dict[str, list[str]] = {"figures": ["cost"]}
+    if command == "embed":
+        out.mkdir()
+        (weights,) = (tmp_path / "results" / "artifacts" / "weights").iterdir()
+        Image.new("RGB", (16, 16)).save(tmp_path / "image.png")
+        more["embed"] = [weights.stem.split("-")[0], str(tmp_path / "image.png")]
+    target = out / {"report": "report.html", "embed": "points.npy"}.get(command, "")
+    words = [command, *more.get(command, []), "--out", str(target)]
     assert harness(*words).code == 0
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert before

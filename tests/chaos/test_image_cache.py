@@ -280,3 +280,14 @@ def test_a_cache_that_cannot_be_read_now_is_not_taken_for_damaged(
         with pytest.raises(UserError, match=f"cannot read the image cache {key.folder}: {os.strerror(number)}"):
             finish(loading.load(dataset, trial))
     assert load(folder) == (whole, [])
+
+
+@pytest.mark.fault("the lock of an image cache is a folder", "one line that names it, without waiting for it")
+def test_a_lock_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    pictures(tmp_path / "photos")
+    dataset, trial, key = cache_of(tmp_path / "photos")
+    lock = key.folder.with_name(f"{key.folder.name}.lock")
+    lock.mkdir(parents=True)
+    with pytest.raises(UserError) as raised:
+        finish(loading.load(dataset, trial))
+    assert str(raised.value) == f"cannot write {lock}, the lock of the image cache (HARNESS_CACHE): Is a directory"

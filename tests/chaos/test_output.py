@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from harness.cli.output import ErrorOutput
 from harness.execution import local
+from harness.execution.display import Display
 from harness.spec import Failure, Job, Listener, has_controls, printable
 from harness.storage import Storage
 from harness.store import Store
 from tests.chaos.conftest import SlowRun
 from tests.conftest import Harness, Said
 from tests.execution.plans import write_heartbeat, write_plan
+from tests.execution.test_run import a_run, experiment
 from tests.factories import a_result, a_trial
-from tests.processes import command, environment, finish
+from tests.processes import HARNESS, command, environment, finish
 
 ATTACK = "\x1b[31mred\x1b]0;title\x07\x9b1m\u202etxt\r\u2066x"
 
@@ -169,6 +173,33 @@ def test_streams_that_take_nothing_stop_no_command(tmp_path: Path) -> None:
     narrow = shell(f"PYTHONIOENCODING=ascii {tables}", tmp_path)
     assert (narrow.returncode, narrow.stderr) == (0, "")
     assert "\\xb7 losses \\xb7" in narrow.stdout
+
+
+def broken_pipe() -> int:
+    """The writing end of a pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.fault(
+    "whoever reads a run's standard error is gone: `2> >(head)`, a `tee` or an `ssh` that died", "it runs"
+)
+def test_a_run_whose_standard_error_is_a_broken_pipe_goes_on(tmp_path: Path) -> None:
+    stream = ErrorOutput(os.fdopen(broken_pipe(), "wb"), line_buffering=True)
+    run = a_run(tmp_path, experiment("triplet"))
+    run.display = Display(Console(file=stream))  # rich ends the process if it hears of it
+    assert len(run()) == 3
+    print("x" * 100_000, file=stream, flush=True)
+    assert os.fstat(stream.fileno()).st_rdev == os.stat(os.devnull).st_rdev  # what children say goes nowhere, too
+
+
+@pytest.mark.fault("the same, and the command is a mistake", "exit 2, as if it had been read")
+def test_a_broken_pipe_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    words = [*HARNESS, "tables", "--results", str(tmp_path / "nowhere")]
+    writer = broken_pipe()
+    assert subprocess.run(words, stderr=writer, env=environment(), timeout=240).returncode == 2
+    os.close(writer)
 
 
 @pytest.mark.chaos_long

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.spec import Failure, Result, has_controls
+from harness.execution.account import Account
+from harness.spec import Failure, Result, Stopped, has_controls
 from harness.store import LARGEST, Store
 from tests.chaos.mutants import Mutant, mutants, populate
 from tests.chaos.test_output import is_harmless
 from tests.conftest import Harness
+from tests.execution.test_run import experiment
 from tests.factories import a_result, a_trial
 
 TABLES = (
@@ -38,6 +41,13 @@ FILES: dict[str, Callable[[dict[str, Any]], str]] = {
     "NaN seconds": lambda record: json.dumps({**record, "seconds": {"total": float("nan")}}),
     "a loss of 1e400": lambda record: json.dumps(record).replace('"loss": 0.5', '"loss": 1e400'),
     "R@1 = 7": lambda record: json.dumps({**record, "metrics": {"R@1": 7.0}}),
+    "R@1 = 7 in a curve": lambda record: json.dumps(
+        {**record, "curve": [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.5, "R@1": 7.0}]}
+    ),
+    "train MAP@R = -3 in a curve": lambda record: json.dumps(
+        {**record, "curve": [{"epoch": 1, "loss": 0.5, "train MAP@R": -3.0}]}
+    ),
+    "a cosine of 2": lambda record: json.dumps({**record, "curve": [{"epoch": 1, "loss": 0.5, "cosine": 2.0}]}),
     "R@1 = true": lambda record: json.dumps({**record, "metrics": {"R@1": True}}),
     "negative seconds": lambda record: json.dumps({**record, "seconds": {"total": -5e9}}),
     "schema = true": lambda record: json.dumps({**record, "schema": True}),
@@ -96,6 +106,52 @@ def test_removing_a_record_that_is_a_folder_is_one_line(harness: Harness, tmp_pa
     said = harness("rm", a_trial().id)
     assert said.code == 2
     assert said.err == f"harness: cannot remove {folder}: Is a directory\n"
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda file: file.write_text(""),
+    "cut": lambda file: file.write_text(file.read_text()[:100]),
+    "foreign": lambda file: file.write_text('{"schema": 1, "id": "000000000000"}'),
+    "R@1 = 7": lambda file: file.write_text(file.read_text().replace("0.25", "7.0")),
+    "another trial's": lambda file: file.write_text(json.dumps(Stopped(a_trial(fold="val0"), 1, {}).to_json())),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a link to nowhere": lambda file: (file.unlink(), file.symlink_to("nowhere")),
+}
+
+
+@pytest.mark.fault(
+    "the record of a trial that ASHA stopped is empty, cut, foreign, impossible, another trial's, a folder or a link",
+    "named by status and by the next run, exit 1, and the trial runs again; its result is stored",
+)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_record_of_a_stopped_trial_does_not_count(
+    harness: Harness, tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
+    store = Store(tmp_path / "results")
+    account = Account(experiment("triplet", trials=1, scheduler="asha"), store)
+    (trial,) = account.search
+    file = store.note(Stopped(trial, 1, {"R@1": 0.25}))
+    assert not account.pending([trial])
+    assert harness("status").code == 0
+    damage(file)
+    assert account.pending([trial]) == [trial]
+    said = harness("status")
+    assert said.code == 1
+    assert said.err.startswith(f"harness: {file}: ")
+    assert said.err.endswith("; skipped\n")
+    assert said.err.count("\n") == 1
+    assert store.put(a_result(trial))
+    assert not account.pending([trial])
+
+
+@pytest.mark.fault("the same, then harness run", "named once everything else is done, exit 1")
+def test_a_run_names_a_damaged_record_of_a_stopped_trial(small: Path, harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "results" / "stopped" / "blobs" / "triplet" / "0123456789ab.json"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    said = harness("run", "--losses", "none", "--dataset", "blobs")
+    assert said.code == 1
+    assert f"harness: {file}: not JSON" in said.err
 
 
 # --- copies ---
@@ -165,11 +221,16 @@ def test_a_copy_of_a_failure_counts_for_nothing(harness: Harness, tmp_path: Path
 
 
 class Folder:
-    """A results folder with every kind of record, in which odd ones take turns."""
+    """A results folder with every kind of record, in which odd ones take turns. It lies so deep, and is the working
+    directory's neighbour, that a file that a record leads astray is seen."""
 
-    def __init__(self, parent: Path, harness: Harness) -> None:
-        self.parent, self.harness = parent, harness
+    def __init__(self, root: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.harness = root, harness
+        self.parent = parent = root.joinpath("a", "b", "c", "d", "e")
+        parent.mkdir(parents=True)
         self.results, self.other = parent / "results", parent / "other"
+        monkeypatch.setenv("HARNESS_RESULTS", str(self.results))
+        monkeypatch.chdir(parent)
         self.records = populate(self.results)
         self.before = self.contents()
 
@@ -203,17 +264,28 @@ class Folder:
             assert is_harmless(self.harness(*command)), command
 
     def draw(self) -> None:
-        self.harness("figures", "--format", "png", "--out", str(self.parent / "figures"))
-        self.harness("report", "--out", str(self.parent / "report.html"))
+        for words in (
+            ("figures", "--format", "png", "--out", str(self.parent / "figures")),
+            ("report", "--out", str(self.parent / "report.html")),
+        ):
+            said = self.harness(*words)
+            assert is_harmless(said), words
+            assert said.code == 0, said.err  # what cannot be drawn is skipped
 
-    def stray_files(self) -> set[str]:
-        """What lies beside the folders that commands were given."""
-        return {file.name for file in self.parent.iterdir()} - {"results", "other", "figures", "report.html"}
+    def stray_files(self) -> set[Path]:
+        """What lies outside of the folders and files that commands were given."""
+        given = {self.results, self.other, self.parent / "figures", self.parent / "report.html"}
+        theirs = (path for path in self.root.rglob("*") if not given & {path, *path.parents})
+        return {path for path in theirs if path not in (self.parent, *self.parent.parents)}
 
 
 def check_values(result: Result) -> None:
     """What tables print of it is possible."""
-    assert all(type(value) in (int, float) and 0 <= value <= 1 for value in result.metrics.values())
+    known = r"(train )?(R@\d+|MAP@R|RP|NMI)"
+    points = [(name, value) for row in result.curve for name, value in row.items()]
+    fractions = [*result.metrics.values(), *(value for name, value in points if re.fullmatch(known, name))]
+    assert all(type(value) in (int, float) and 0 <= value <= 1 for value in fractions)
+    assert all(type(value) in (int, float) and -1 <= value <= 1 for name, value in points if name == "cosine")
     amounts = [*result.seconds.values(), *(row.get("images", 0) for row in result.curve), result.parameters or 0]
     assert all(type(amount) in (int, float) and 0 <= amount < 1e15 for amount in amounts)
     assert not has_controls(f"{result.trial.dataset}{result.trial.loss}")  # names of folders
@@ -237,8 +309,23 @@ def survive(folder: Folder, count: int, seed: int) -> list[Mutant]:
     "a dozen mutated records (1 or 2 odd fields each, id recomputed) through every command that reads them",
     "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
-def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
-    assert len(survive(Folder(tmp_path, harness), count=12, seed=7)) > 2
+def test_odd_records_break_no_command(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(survive(Folder(tmp_path, harness, monkeypatch), count=12, seed=7)) > 2
+
+
+def test_a_stray_file_is_seen_wherever_it_lies(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path, harness, monkeypatch)
+    assert not folder.stray_files()
+    places = {Path("x"), Path("../../../../x"), Path("sub/x")}
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+    assert {path.resolve() for path in folder.stray_files()} == {
+        *(place.resolve() for place in places),
+        Path("sub").resolve(),
+    }
 
 
 @pytest.mark.chaos_long
@@ -248,8 +335,10 @@ def test_odd_records_break_no_command(harness: Harness, tmp_path: Path) -> None:
     "read or named; no traceback, no impossible value, no control character, no file outside of the folders given",
 )
 @pytest.mark.parametrize("seed", range(10))
-def test_a_thousand_odd_records_break_no_command(harness: Harness, tmp_path: Path, seed: int) -> None:
-    folder = Folder(tmp_path, harness)
+def test_a_thousand_odd_records_break_no_command(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    folder = Folder(tmp_path, harness, monkeypatch)
     accepted = survive(folder, count=100, seed=100 + seed)
     assert len(accepted) > 10
     for first in range(0, len(accepted), 10):  # drawing takes seconds, so ten are drawn at once

@@ -229,7 +229,7 @@ def test_a_place_that_cannot_be_written_is_named_with_its_variable(
 
     with monkeypatch.context() as patch:
         patch.setattr(FileLock, "acquire", refuse)
-        with pytest.raises(UserError, match=r"cannot write .* to .*cache \(HARNESS_CACHE\): Permission denied"):
+        with pytest.raises(UserError, match=r"cannot write .*\.lock, the lock .* \(HARNESS_CACHE\): Permission denied"):
             list(cache_building.build(key(), things))
     shutil.rmtree(home)
     home.write_text("a file where a folder should be")

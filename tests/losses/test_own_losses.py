@@ -2,12 +2,13 @@
 
 import textwrap
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, distribution
 from pathlib import Path
 
 import pytest
 from torch import Tensor
 
+import harness as harness_package
 import losses
 from harness import config
 from harness.analysis import reference
@@ -55,21 +56,29 @@ class Pull(Loss):
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that brings `pull`, a `group` of its own, and something that is no loss."""
     points = [EntryPoint(name, f"{__name__}:{value}", "harness.losses") for name, value in ENTRIES.items()]
+    for point in points:
+        vars(point)["dist"] = PACKAGE
     monkeypatch.setattr(losses, "entry_points", lambda group: points if group == "harness.losses" else [])
     reread_registry()
     yield
     reread_registry()
 
 
+PACKAGE = distribution("pytest")  # stands for the one that brings them
 ENTRIES = {"pull": "Pull", "group": "Pull", "wrong": "ENTRIES", "missing": "Nowhere"}
 
 
-def test_an_installed_packages_loss_is_registered_and_runs(installed: None, small: Path, harness: Harness) -> None:
+def test_an_installed_packages_loss_is_registered_and_runs(
+    installed: None, small: Path, harness: Harness, tmp_path: Path
+) -> None:
     assert "pull" in losses.names()
     assert losses.get("pull") is Pull
     said = harness("run", "--losses", "pull", "--dataset", "blobs", "--set", "pull.weight=2")
     assert said.code == 0
     assert "| Pull" in said.out
+    stored = {result.trial.loss: result.provenance["packages"] for result in harness_package.load(tmp_path / "results")}
+    assert stored["pull"]["pytest"] == PACKAGE.version  # `show` says if it differs
+    assert "pytest" not in stored["none"]
 
 
 def test_a_registered_name_cannot_be_taken(installed: None) -> None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.figures.registry import FIGURES
+from harness.report import fairness
 from harness.report.page import page
 from harness.report.pictures import Missing, Picture
 from harness.spec import Result
 from harness.store import Store
 from tests.conftest import Harness
-from tests.factories import USUAL, cub, loss_row
+from tests.factories import USUAL, an_experiment, cub, loss_row
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -150,6 +151,13 @@ def test_fairness_says_what_is_shared_what_differs_and_what_was_chosen_on_test_c
     assert "Runs that chose their epoch on test classes: margin on cub (1)." in text
     assert "Its epoch was chosen on test classes. (losses · paper · bn_inception: margin;" in text
     assert "No stored run chose its epoch on test classes." in Elements(page(USUAL)).text
+
+
+def test_values_of_a_search_whose_trials_were_removed_are_not_called_the_protocols() -> None:
+    final = loss_row("triplet", "Triplet", 0.5)
+    search = an_experiment(search=("0" * 12,), final=(final.id,), trials=1)
+    assert "those with the best R@1" in fairness.notes([final], [], [search])
+    assert "those with the best R@1" not in fairness.notes([final], [])
 
 
 def test_several_configurations_of_a_loss_on_test_classes_are_named() -> None:

@@ -40,6 +40,11 @@ def test_what_is_not_a_result_says_why(change: dict[str, Any], complaint: str) -
         Result.from_json({**a_result().to_json(), **change})
 
 
+def test_a_curve_may_have_what_a_newer_version_measures_and_cosines_may_be_rounded() -> None:
+    point = {"epoch": 1, "loss": -3.5, "cosine": 1.0001, "train R@16": 1.0, "MAP@R": 0.0, "temperature": 24.0}
+    assert Result.from_json({**a_result().to_json(), "curve": [point]}).curve == (point,)
+
+
 @pytest.mark.parametrize("data", [[], "x", 3, None, {}, {"schema": 1}])
 def test_foreign_json_is_not_a_result(data: Any) -> None:
     with pytest.raises(ValueError, match="not a result"):

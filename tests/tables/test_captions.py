@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis.budget import HOURS
+from harness.spec import Result
 from harness.spec.recipes import HARTIGAN, LLOYD, SKLEARN
 from harness.tables.build import build
-from harness.tables.layout import Options, Row, Table
+from harness.tables.layout import Kind, Options, Row, Table
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
@@ -205,6 +206,35 @@ def test_a_single_search_trial_is_one() -> None:
 def test_a_record_of_a_list_from_before_fingerprints_covered_the_split_is_footnoted(name: str) -> None:
     old = loss_row("triplet", "Triplet", 0.6, dataset=name)
     new = replace(old, provenance={"data_sha256": "a" * 64})
-    note = "Recorded before fingerprints covered the split of a list: which classes trained is not known."
-    assert (note in build([old])[0].rows[0].notes) == (name != "photos")
+    note = (
+        "Recorded before a list's split was part of its fingerprint: if the list has a split of its own, which classes "
+        "trained is not known."
+    )
+    assert (note in build([old])[0].rows[0].notes) == (name != "photos")  # the record does not say if it had one
     assert note not in build([new])[0].rows[0].notes
+    second = replace(old, trial=replace(old.trial, seed=1))
+    if name != "photos":
+        for order in ([new, second], [second, new]):
+            assert note.replace(": if", " (1 of 2 runs): if") in build(order)[0].rows[0].notes
+
+
+def test_images_that_were_left_out_are_counted_over_all_runs_of_a_row() -> None:
+    def left_out(seed: int, images: int) -> Result:
+        return replace(loss_row("triplet", "Triplet", 0.6, seed=seed), provenance={"bad_images_skipped": images})
+
+    def notes(*runs: Result, kind: Kind = "losses") -> list[str]:
+        return [note for note in build(runs, kind)[0].rows[0].notes if "left out" in note]
+
+    whole, three, one = left_out(0, 0), left_out(1, 3), left_out(2, 1)
+    assert notes(whole) == []
+    for order in ((whole, three), (three, whole)):
+        assert notes(*order) == ["3 images could not be read and were left out (1 of 2 runs)."]
+    assert notes(three, replace(three, trial=one.trial)) == ["3 images could not be read and were left out."]
+    assert notes(whole, three, one) == [
+        "1 image could not be read and was left out (1 of 3 runs).",
+        "3 images could not be read and were left out (1 of 3 runs).",
+    ]
+    joined = replace(whole, ensemble=2, members=(whole.id, three.id))
+    assert notes(whole, three, joined, kind="ensembles") == [
+        "3 images could not be read and were left out (1 of 2 runs)."
+    ]

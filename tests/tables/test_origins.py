@@ -136,6 +136,42 @@ def test_trials_that_asha_stopped_are_counted_as_asked_for() -> None:
     assert "4 random-search trials, which ASHA may have stopped early, 1 final run" in table.caption
 
 
+def test_a_search_whose_trials_were_removed_is_a_search_all_the_same() -> None:
+    finals = [loss_row(loss, loss, 0.5) for loss in ("group", "triplet")]
+    trials = {run.trial.loss: drawn(run.trial.loss, 0.1, 0.2, 0.3) for run in finals}
+    search = an_experiment(search=ids(*trials["group"], *trials["triplet"]), final=ids(*finals), trials=3)
+    results = [*finals, *trials["group"], trials["triplet"][0]]
+    lost = "2 of 3 search trials have no result here: hours and images leave them out."
+    for kind in ("losses", "search"):
+        (table,) = build(results, kind, experiments=[search])
+        assert notes(table) == {"group": (), "triplet": (lost,)}
+    assert [row.cells[0].text for row in table.rows] == ["3", "3"]
+    (table,) = build(results, experiments=[search])
+    assert "Budget per loss: 3 random-search trials, 1 final run" in table.caption
+    (table,) = build(finals, experiments=[search])
+    assert "Budget per loss: 3 random-search trials, 1 final run" in table.caption
+    assert set(notes(table).values()) == {(lost.replace("2 of", "3 of"),)}
+    shared = an_experiment(search=ids(*trials["group"][:2]), final=ids(finals[0]), trials=2)
+    (table,) = build(finals[:1], experiments=[shared, search])  # their trials are the same ones
+    assert "Budget per loss: 3 random-search trials" in table.caption
+
+
+def test_values_of_a_search_that_was_removed_are_not_the_protocols() -> None:
+    final = as_tuned("triplet")
+    search = an_experiment(search=ids(*drawn("triplet", 0.1, 0.2)), final=ids(final), trials=2)
+    (table,) = build([final], experiments=[search])
+    assert "2 random-search trials" in table.caption
+    assert not any("found with" in note for note in notes(table)["triplet"])
+
+
+def test_a_configuration_that_was_drawn_twice_is_not_missing() -> None:
+    final, trials = loss_row("triplet", "Triplet", 0.5), drawn("triplet", 0.1, 0.2)
+    search = an_experiment(search=ids(*trials), final=ids(final), trials=3)
+    (table,) = build([final, *trials], experiments=[search])
+    assert "Budget per loss: 2 random-search trials" in table.caption
+    assert notes(table) == {"Triplet": ()}
+
+
 def test_a_search_is_scored_by_what_its_record_says_whatever_the_protocol_says_today() -> None:
     def scored(loss: str, value: float) -> Result:
         return replace(loss_row(loss, loss, 0.0, fold="val0", lr=value), metrics={"R@1": 0.0, "MAP@R": value})
