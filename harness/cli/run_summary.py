@@ -82,7 +82,7 @@ def values_found_elsewhere(final: Iterable[Trial]) -> Iterator[str]:
         for note in captions.found_elsewhere(trial, tuned) if tuned else ():
             losses.setdefault(note, []).append(trial.loss)
     for note, names in losses.items():
-        yield f"{', '.join(names)}: {note}"
+        yield f"{', '.join(names)}: {note.removeprefix('Its ')}"
 
 
 def values(trial: Trial, settings: Iterable[str]) -> str:

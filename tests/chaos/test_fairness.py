@@ -43,7 +43,7 @@ def test_values_found_elsewhere_are_said_to_be(small: Path, harness: Harness) ->
     file.write_text(file.read_text() + found)
     words = (*RUN, "triplet", "--set", "epochs=2", "--set", "resize=24", "--set", "crop=24")
     here = "epochs = 1 (here: 2); resize = 32 (here: 24); crop = 32 (here: 24)"
-    assert f"\ntriplet: Its values were found with {here}.\n" in harness(*words, "--dry-run").out
+    assert f"\ntriplet: values were found with {here}.\n" in harness(*words, "--dry-run").out
     said = harness(*words)
     assert "values found by 7 trials of random search on validation classes" in said.out
     assert "no random search" not in said.out
