@@ -80,9 +80,7 @@ def measure_again(
 
 
 @contextmanager
-def opened_executor(
-    request: Request, storage: Storage, display: Display, **of_cluster: Any
-) -> Iterator[Executor]:
+def opened_executor(request: Request, storage: Storage, display: Display, **of_cluster: Any) -> Iterator[Executor]:
     if request.executor == "local":
         yield local_executor(request)
         return
