@@ -278,7 +278,7 @@ def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None
         assert spec["autoscalerOptions"]["version"] == "v2"  # it reports what it can start no node for
 
 
-def test_the_configuration_of_ray_up_is_valid_and_its_workers_may_use_the_bucket() -> None:
+def test_the_configuration_of_ray_up_is_valid_and_its_nodes_ask_for_a_token() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     (configuration,) = (part for part in manifests() if "cluster_name" in part)
@@ -287,6 +287,10 @@ def test_the_configuration_of_ray_up_is_valid_and_its_workers_may_use_the_bucket
     gpu = prepared["available_node_types"]["gpu"]
     assert gpu["min_workers"] == 0
     assert "IamInstanceProfile" in gpu["node_config"]
+    assert {"ImageId"} <= prepared["available_node_types"]["head"]["node_config"].keys() & gpu["node_config"].keys()
+    assert prepared["file_mounts"]["/home/ubuntu/.ray/auth_token"] == "~/.ray/auth_token"
+    assert any("RAY_AUTH_MODE=token" in command for command in prepared["setup_commands"])
+    assert [name for name in prepared["rsync_filter"] if not (ROOT / name).exists()] == []
 
 
 def version_in_constraints(package: str) -> str:
