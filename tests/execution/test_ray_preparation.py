@@ -162,6 +162,13 @@ def test_a_node_whose_process_dies_while_the_node_lives_is_named_with_the_reason
     assert error == "nodes differ: 10.0.0.1: answer: its process died: OutOfMemoryError"
 
 
+def test_the_task_that_prepares_a_node_asks_for_no_cpu_and_no_gpu() -> None:
+    """It starts where trials of another run hold them all."""
+    options: Any = ray_preparation.look
+    assert options._default_options["num_cpus"] == 0
+    assert not options._default_options.get("num_gpus")
+
+
 # --- nodes that come later ---
 
 
