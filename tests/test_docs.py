@@ -234,6 +234,35 @@ def test_manifests_are_yaml_and_run_commands_that_harness_accepts() -> None:
         parse(line)
 
 
+def pods(part: Any) -> Iterator[dict[str, Any]]:
+    """The specifications of pods in a manifest."""
+    if isinstance(part, dict):
+        if "containers" in part:
+            yield part
+        for value in part.values():
+            yield from pods(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from pods(value)
+
+
+def test_pods_may_write_to_their_volumes_which_are_claimed_and_run_the_image_that_is_pushed() -> None:
+    found = list(pods(manifests()))
+    assert len(found) >= 5  # a job's; the heads and workers of two clusters
+    claimed = {part["metadata"]["name"] for part in manifests() if part.get("kind") == "PersistentVolumeClaim"}
+    (pushed,) = (
+        re.findall(r"^docker push (\S+)$", block, re.MULTILINE) for _, block in blocks() if "docker push" in block
+    )
+    for pod in found:
+        volumes = [volume for volume in pod.get("volumes", ()) if "persistentVolumeClaim" in volume]
+        assert not volumes or pod["securityContext"] == {"fsGroup": 1000}  # the user of the image may write there
+        assert {volume["persistentVolumeClaim"]["claimName"] for volume in volumes} <= claimed
+        (container,) = pod["containers"]
+        assert [container["image"]] == pushed
+        mounts = {mount["name"] for mount in container.get("volumeMounts", ())}
+        assert mounts == {volume["name"] for volume in pod.get("volumes", ())}
+
+
 def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None:
     job, cluster, joins = (part for part in manifests() if part.get("apiVersion") == "ray.io/v1")
     assert (job["kind"], cluster["kind"], joins["kind"]) == ("RayJob", "RayCluster", "RayJob")
@@ -244,19 +273,12 @@ def test_clusters_of_kuberay_grow_from_no_gpu_node_and_ask_for_a_token() -> None
         assert spec["rayVersion"] == version_in_constraints("ray")
         (group,) = spec["workerGroupSpecs"]
         assert group["minReplicas"] == group["replicas"] == 0 < group["maxReplicas"]
-        pods = [spec["headGroupSpec"]["template"]["spec"], group["template"]["spec"]]
-        (worker,) = pods[1]["containers"]
+        (worker,) = group["template"]["spec"]["containers"]
         assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
         assert spec["autoscalerOptions"]["version"] == "v2"  # it reports what it can start no node for
-        for pod in pods:
-            claims = [volume for volume in pod.get("volumes", ()) if "persistentVolumeClaim" in volume]
-            assert not claims or pod["securityContext"] == {"fsGroup": 1000}  # the user of the image may write there
-            (container,) = pod["containers"]
-            mounts = {mount["name"] for mount in container.get("volumeMounts", ())}
-            assert mounts == {volume["name"] for volume in pod.get("volumes", ())}
 
 
-def test_the_configuration_of_ray_up_is_valid_and_its_workers_may_use_the_bucket() -> None:
+def test_the_configuration_of_ray_up_is_valid_and_its_nodes_ask_for_a_token() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     (configuration,) = (part for part in manifests() if "cluster_name" in part)
@@ -265,6 +287,10 @@ def test_the_configuration_of_ray_up_is_valid_and_its_workers_may_use_the_bucket
     gpu = prepared["available_node_types"]["gpu"]
     assert gpu["min_workers"] == 0
     assert "IamInstanceProfile" in gpu["node_config"]
+    assert {"ImageId"} <= prepared["available_node_types"]["head"]["node_config"].keys() & gpu["node_config"].keys()
+    assert prepared["file_mounts"]["/home/ubuntu/.ray/auth_token"] == "~/.ray/auth_token"
+    assert any("RAY_AUTH_MODE=token" in command for command in prepared["setup_commands"])
+    assert [name for name in prepared["rsync_filter"] if not (ROOT / name).exists()] == []
 
 
 def version_in_constraints(package: str) -> str:

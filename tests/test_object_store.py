@@ -207,6 +207,16 @@ def test_an_outage_ends_the_run_and_the_same_command_continues(
     assert records(tmp_path / "results") == in_folder
 
 
+def measured_again(harness: Harness, run: Path, storage: str) -> dict[str, float]:
+    """The metrics of a stored run as `harness eval` finds them. Its new record is removed."""
+    said = harness("eval", run.stem, "--nmi-recipe", "hartigan", "--storage", storage)
+    assert said.code == 0, said.err
+    (record,) = [file for file in run.parent.glob("*.json") if file != run]
+    metrics: dict[str, float] = json.loads(record.read_text())["metrics"]
+    record.unlink()
+    return metrics
+
+
 def test_a_stored_network_is_used_from_the_bucket(s3: S3, small: Path, harness: Harness, tmp_path: Path) -> None:
     words = ("run", "--dataset", "blobs", "--losses", "triplet", "--storage", URI, "--keep-weights", "all")
     assert harness(*words).code == 0
@@ -216,8 +226,17 @@ def test_a_stored_network_is_used_from_the_bucket(s3: S3, small: Path, harness: 
     said = harness("embed", file.stem, str(tmp_path / "a.png"), "--storage", URI)
     assert said.code == 0, said.err
     assert len(said.out.splitlines()[-1].split(",")) == 1 + 8
-    again = harness("eval", file.stem, "--storage", URI)
-    assert again.code == 0, again.err
+    measured = measured_again(harness, file, URI)
+    assert s3.count("GET .*/embeddings/") > 0
+    for name in s3.names():
+        copied = tmp_path / "folder" / name.removeprefix("run/")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(s3.client.get_object(Bucket=BUCKET, Key=name)["Body"].read())
+    s3.requests.clear()
+    assert measured_again(harness, file, str(tmp_path / "folder")) == measured
+    assert s3.requests.total() == 0
+    words = ("eval", file.stem, "--nmi-recipe", "hartigan", "--storage", "s3://nowhere/run")
+    refused(harness(*words), "--storage s3://nowhere/run: The specified bucket does not exist")
     shutil.rmtree(tmp_path / "results" / "artifacts", ignore_errors=True)  # nothing lies there
     assert harness("embed", file.stem, str(tmp_path / "a.png"), "--storage", URI).out == said.out
     missing = harness("embed", file.stem, str(tmp_path / "a.png"), "--storage", "s3://nowhere/run")

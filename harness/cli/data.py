@@ -39,16 +39,29 @@ NameArgument = Annotated[
 
 
 @contextmanager
-def bar(description: str, total: int | None, *, size: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error, if that is a terminal; `size` if it counts bytes."""
+def bar(
+    description: str, total: int | None, *, size: bool = False, tenths: bool = False
+) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar on standard error, if that is a terminal; `size` if it counts bytes. Elsewhere nothing, or with
+    `tenths` a line for each tenth."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn() if size else MofNCompleteColumn())
+    told = 0
+
+    def show(done: int, total: int | None) -> None:
+        nonlocal told
+        progress.update(task, completed=done, total=total)
+        tenth = 10 * done // total if total else 0
+        if tenths and not console.is_terminal and told < tenth < 10:
+            told = tenth
+            say(f"{description}: {tenth}0 %", error=True)
+
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield show
 
 
 @data.command(epilog="Example: harness data check cub --data-root ~/datasets")
@@ -203,9 +216,9 @@ def push(
     target = open_storage(storage, Path())
     target.prepare()
     key = cache.Key(dataset.name, dataset.fingerprint, size["resize"], size["aspect"])
-    with bar(f"preparing {dataset.name}", None) as show:
+    with bar(f"preparing {dataset.name}", None, tenths=True) as show:
         images = finish(loading.mapped(key, dataset, str(data_root)), lambda step: show(step.done, step.total))
-    with bar(f"pushing {dataset.name}", None, size=True) as show:
+    with bar(f"pushing {dataset.name}", None, size=True, tenths=True) as show:
         before = finish(cache_parts.push(key, target), lambda sent: show(*sent))
     total = cache.summary(key.folder).bytes
     continued = f", {cache.gigabytes(before)} of it from an earlier push" if before else ""

@@ -1,11 +1,13 @@
 """Stored runs measured again: dispatched like the trials of a run, each record stored as it ends."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 from harness import provenance
 from harness.execution.announcement import announced
+from harness.execution.census import Census
 from harness.execution.display import Display
 from harness.execution.run import Executor
 from harness.execution.start import cluster_of, local_executor
@@ -23,6 +25,7 @@ def measure_again(
     """Measure these final runs by a recipe for NMI, with every other metric. Returns what failed."""
     work = [Measurement(runs=(run.trial,), recipe=recipe) for run in runs]
     failures = []
+    census = Census()
 
     def notify(one: Work, event: Event) -> None:
         if isinstance(event, Result):
@@ -32,6 +35,7 @@ def measure_again(
         if not isinstance(event, Progress):
             storage.remove(heartbeat(one.id))
         display.show(one, event)
+        census.hear(one, event)
 
     def job(run: Result, measurement: Measurement, plan: str) -> Job:
         return Job(
@@ -47,6 +51,7 @@ def measure_again(
         )
 
     display.expect(len(work))
+    census.expect(len(work), len(work))
     datasets, protocols = (", ".join(sorted({getattr(run.trial, name) for run in runs})) for name in CONDITIONS)
     command = provenance.origin()["command"] or ""
 
@@ -55,8 +60,17 @@ def measure_again(
             display.line(text)
         plan.wait(text)
 
+    def lose(one: Work) -> None:
+        display.lose(one)
+        census.lose(one)
+
+    def exporting() -> AbstractContextManager[None]:
+        from harness.execution.ray_metrics import exported  # imports ray
+
+        return exported(census, datasets)
+
     with (
-        opened_executor(request, storage, display, wait) as executor,
+        opened_executor(request, storage, display, tell_waiting=wait, tell_lost=lose, exporting=exporting) as executor,
         display,
         announced(storage, command, datasets, protocols) as plan,
     ):
@@ -66,15 +80,12 @@ def measure_again(
 
 
 @contextmanager
-def opened_executor(
-    request: Request, storage: Storage, display: Display, wait: Callable[[str], None]
-) -> Iterator[Executor]:
+def opened_executor(request: Request, storage: Storage, display: Display, **of_cluster: Any) -> Iterator[Executor]:
     if request.executor == "local":
         yield local_executor(request)
         return
     display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
-    cluster = replace(cluster_of(request), tell_waiting=wait, tell_lost=display.lose)
-    with cluster.connected(storage, display.line) as connected:
+    with replace(cluster_of(request), **of_cluster).connected(storage, display.line) as connected:
         yield connected.execute
 
 

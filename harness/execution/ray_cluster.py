@@ -78,6 +78,7 @@ class Cluster:
     say: Callable[[str], None] = lambda line: None
     tell_waiting: Callable[[str], None] = lambda text: None  # what trials wait for, "" when they wait no more
     tell_lost: Callable[[Work], None] = lambda work: None  # it does not run now, and starts again
+    exporting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # while connected
 
     @contextlib.contextmanager
     def connected(
@@ -128,10 +129,11 @@ class Cluster:
             if url := context.dashboard_url:
                 say(dashboard_line(url))
             if self.address is None:  # this machine was prepared before Ray started
-                yield replace(self, say=say)
+                with self.exporting():
+                    yield replace(self, say=say)
                 return
             check_private(self.address, say)
-            with expectations(storage) as expected:
+            with expectations(storage) as expected, self.exporting():
                 nodes = candidates(self.cpus_per_trial, self.gpus_per_trial)
                 with preparing() as show:
                     preparation = prepare(expected, jobs, nodes, show, say)

@@ -89,11 +89,13 @@ class Run:
             self.executor((self.job(work) if work else None for work in self.agenda), self.notify)
 
     def getting_ready(self) -> AbstractContextManager[None]:
-        """Says to `harness status` that this run has not begun its trials, and how many there are."""
+        """Says to `harness status` and to the gauges that this run has not begun its trials, and how many there are."""
         account = self.account
-        work = account.pending([*account.needs([*account.work, *account.unnamed()]), *account.work])
+        planned = {one.id: one for one in (*account.needs([*account.work, *account.unnamed()]), *account.work)}
+        work = account.pending(planned.values())
         dataset, protocol = account.experiment.dataset.name, account.experiment.protocol.name
         unnamed = len(account.unnamed_work())
+        self.census.expect(len(planned) + unnamed, len(work) + unnamed)
         return getting_ready(self.storage, self.origin["command"] or "", dataset, protocol, work, unnamed)
 
     def expect(self) -> None:

@@ -143,12 +143,16 @@ def opened_executor(request: Request, run: Run) -> Iterator[Executor]:
         run.display.line(f"joining the Ray at {request.address} ..." if request.address else "starting Ray ...")
         from harness.execution.ray_metrics import exported
 
-        select = run.account.experiment.protocol.select
-        cluster = replace(cluster_of(request), select=select, tell_waiting=run.wait, tell_lost=run.lose)
-        dataset = run.account.experiment.dataset.name
+        experiment = run.account.experiment
+        cluster = replace(
+            cluster_of(request),
+            select=experiment.protocol.select,
+            tell_waiting=run.wait,
+            tell_lost=run.lose,
+            exporting=partial(exported, run.census, experiment.dataset.name),
+        )
         jobs = preparations(request, run.account, run.storage)
-        connection = cluster.connected(run.storage, run.display.line, jobs, run.display.preparing)
-        with connection as connected, exported(run.census, dataset):
+        with cluster.connected(run.storage, run.display.line, jobs, run.display.preparing) as connected:
             yield connected.execute
 
 

@@ -73,7 +73,11 @@ class Part:
                 yield f"  {driver.plan.unnamed} of the waiting follow the searches, which choose their values"
         if not self.drivers:
             failed = f", {len(self.failures)} failed" if self.failures else ""
-            yield f"{count(sum(result.is_single for result in self.results), 'trial')} stored{failed}, none running"
+            pretrainings = sum(result.trial.is_pretraining for result in self.results)
+            if pretrainings:  # no protocol's own, so nothing else is stored with them
+                yield f"{count(pretrainings, 'pre-training')} stored{failed}"
+            else:
+                yield f"{count(sum(result.is_single for result in self.results), 'trial')} stored{failed}, none running"
 
     def typical(self, plan: Announcement) -> float:
         """Mean seconds of the trials of a run that are stored, also from before a --rerun; baselines are quick."""
@@ -128,7 +132,7 @@ def is_at_work(storage: Storage) -> bool:
 
 
 def parts(
-    drivers: Iterable[Driver],
+    drivers: Sequence[Driver],
     interrupted: Iterable[tuple[Announcement, int]],
     results: Iterable[Result],
     failures: Iterable[dict[str, Any]],
@@ -147,7 +151,11 @@ def parts(
         if not result.recipe:
             part(result.trial.dataset, result.trial.protocol).results.append(result)
     for failure in failures:
-        part(failure["dataset"], failure["protocol"]).failures.append(failure)
+        conditions = failure["dataset"], failure["protocol"]
+        for driver in drivers:  # whose pre-training is no protocol's own
+            if failure["name"] in driver.plan.trials:
+                conditions = driver.plan.dataset, driver.plan.protocol
+        part(*conditions).failures.append(failure)
     return dict(sorted(found.items(), key=lambda item: (not item[1].drivers, item[0])))
 
 

@@ -1,10 +1,12 @@
 """`harness data push`: a dataset in the storage, from which a run takes it."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from harness.data import cache_parts
 from tests.conftest import Harness
 from tests.data.factories import draw, lay_cub, records
 
@@ -36,6 +38,15 @@ def test_a_run_needs_only_what_was_pushed(cub: Path, own_cache: Path, harness: H
     with_images = [file.read_bytes() for file in sorted((tmp_path / "with images").glob("runs/*/*/*.npz"))]
     assert with_images == [file.read_bytes() for file in sorted((tmp_path / "results").glob("runs/*/*/*.npz"))]
     assert len(records(tmp_path)) == len(with_images) > 1
+
+
+def test_a_file_gets_a_line_for_each_tenth(
+    cub: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_parts, "PART_BYTES", 4096)
+    push = ("data", "push", "cub", "--storage", str(tmp_path / "storage"), "--data-root", str(cub))
+    tenths = [int(share) for share in re.findall(r"^pushing cub: (\d+) %$", harness(*push).err, re.MULTILINE)]
+    assert tenths == list(range(10, 100, 10))
 
 
 def test_without_a_push_the_images_are_missed(cub: Path, harness: Harness, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from harness.execution import announcement, local, measuring
+from harness.execution import announcement, local, measuring, ray_metrics
+from harness.execution.census import Census
 from harness.request import Request
 from harness.spec import Job, Listener, Work
 from harness.spec.recipes import HARTIGAN
@@ -194,16 +195,37 @@ class Waiting:
     announced: list[str]
     tell_waiting: Callable[[str], None] = print
     tell_lost: Callable[[Work], None] = print
+    exporting: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @contextmanager
     def connected(self, *_: object) -> Iterator["Waiting"]:
-        yield self
+        with self.exporting():
+            yield self
 
     def execute(self, jobs: Iterable[Job], listener: Listener) -> None:
         for text in ("waiting for a node with 1 CPU", ""):
             self.tell_waiting(text)
             self.announced.extend(plan.waits_for for plan in announcement.read(Storage(str(self.storage))))
         local.execute(jobs, listener)
+
+
+def test_a_cluster_exports_how_many_are_measured_and_how_many_wait(
+    small: Path, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert harness(*RUN, "--seeds", "2").code == 0
+    ids = [file.stem for file in (tmp_path / "results" / "runs" / "blobs" / "triplet").glob("*.json")]
+    exported: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def record(census: Census, dataset: str) -> Iterator[None]:
+        exported.append((dataset, census.waiting, census.done))
+        yield
+        exported.append((dataset, census.waiting, census.done))
+
+    monkeypatch.setattr(ray_metrics, "exported", record)
+    monkeypatch.setattr(measuring, "cluster_of", lambda request: Waiting(tmp_path / "results" / "artifacts", []))
+    assert harness("eval", *ids, "--nmi-recipe", "sklearn", "--address", "head:6379").code == 0
+    assert exported == [("blobs", 2, 0), ("blobs", 0, 2)]
 
 
 def test_what_is_waited_for_is_told_and_status_knows_it(

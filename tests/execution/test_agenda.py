@@ -91,6 +91,21 @@ def test_what_a_trial_needs_comes_first_and_once(tmp_path: Path, monkeypatch: py
     assert [trial.seed for trial in started(given)] == [0, 1, 2]
 
 
+def test_pretrainings_of_several_seeds_start_together_and_each_frees_its_own(tmp_path: Path) -> None:
+    agenda = an_agenda(tmp_path, "triplet", "group", seeds=2, settings={"pretrain_epochs": 1})
+    given = iter(agenda)
+    first, second, *baselines = sorted(
+        started(given), key=lambda trial: not isinstance(trial, Trial) or trial.is_baseline
+    )
+    assert isinstance(first, Trial)
+    assert isinstance(second, Trial)
+    assert (first.is_pretraining, second.is_pretraining, len(baselines)) == (True, True, 2)
+    assert {first.seed, second.seed} == {0, 1}
+    end(agenda, second)
+    freed = started(given)
+    assert [(trial.loss, trial.seed) for trial in freed] == [("triplet", second.seed), ("group", second.seed)]
+
+
 def test_what_is_stored_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needing(monkeypatch)
     need = next(trial for trial in started(iter(an_agenda(tmp_path, "triplet"))) if trial.seed == 100)

@@ -71,6 +71,9 @@ def test_signs_of_life_are_rare_on_an_object_store_and_a_trial_is_lost_long_afte
     bucket, folder = Storage("memory://bench"), Storage(str(tmp_path))
     assert heartbeat.interval(folder) == 1
     assert heartbeat.interval(bucket) == 20
+    heart = Heart(bucket, job_in(tmp_path))
+    heart.end()
+    assert heart.pulse.seconds == 20
     plan = announcement.Announced(bucket, "harness run", "emoji", "quick")
     assert plan.pulse.seconds == 20
     assert plan.pulse.seconds * 5 < announcement.SILENCE

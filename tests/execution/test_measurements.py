@@ -2,20 +2,26 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from harness import config
 from harness.data import loading
 from harness.evaluation import ensembles
+from harness.evaluation.step import Step
 from harness.execution.text import position
 from harness.spec import Event, Failure, Job, Measurement, Progress, Result, finish
 from harness.storage import Storage
 from harness.store import Store
+from harness.training import measuring
 from harness.training import trial as training
 from tests.conftest import Harness
+from tests.factories import a_result, a_trial
 from tests.training.trials import blobs
 
 RUN = ["run", "--losses", "triplet", "--dataset", "blobs", "--seeds", "3"]
@@ -130,3 +136,27 @@ def test_a_measurement_reports_which_networks_it_joins(small: Path, tmp_path: Pa
     assert isinstance(failure, Failure)
     assert failure.work == ensemble
     assert "are not in" in failure.error
+
+
+@pytest.mark.parametrize(("device", "expected"), [(None, "cuda"), ("cpu", "cpu")])
+@pytest.mark.parametrize("kind", [{"ensemble": 2}, {"recipe": "sklearn"}])
+def test_an_ensemble_and_a_run_measured_again_are_measured_on_the_workers_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: dict[str, Any], device: str | None, expected: str
+) -> None:
+    """A worker that has a GPU is given no device."""
+    devices: list[str] = []
+
+    def measure(*words: Any) -> Generator[Step, None, Result]:
+        devices.append(str(words[-1]))
+        yield from ()
+        return a_result()
+
+    monkeypatch.setattr(ensembles, "measure", measure)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    runs = tuple(a_result(a_trial(seed=seed)) for seed in range(2 if "ensemble" in kind else 1))
+    measurement = Measurement(runs=tuple(run.trial for run in runs), **kind)
+    job = Job(
+        measurement.trial, config.dataset("emoji"), str(tmp_path), measurement=measurement, needs=runs, device=device
+    )
+    finish(measuring.measure_stored(job, measurement))
+    assert devices == [expected]

@@ -11,11 +11,12 @@ from harness import config, plan
 from harness.execution.account import Account
 from harness.execution.agenda import Agenda
 from harness.spec import Event, Experiment, Failure, Job, Result, Trial, finish, pretraining_key, pretraining_of
-from harness.storage import Storage
+from harness.storage import Storage, heartbeat
 from harness.store import Store
 from harness.training import trial as training
 from tests.conftest import Harness
-from tests.factories import a_result
+from tests.execution.plans import write_heartbeat, write_plan
+from tests.factories import a_result, a_trial
 from tests.training.trials import blobs, job, run, run_until, trial
 
 RUN = ["run", "--losses", "group,triplet", "--dataset", "blobs", "--set", "pretrain_epochs=2"]
@@ -144,9 +145,44 @@ def test_commands_that_read_results_know_pretraining(small: Path, tmp_path: Path
     ):
         said = harness(*words)
         assert said.code == 0, said.err
+    assert harness("status").out.splitlines()[:2] == [
+        "blobs · any: 2 pre-trainings stored",
+        "blobs · tiny: 7 trials stored, none running",
+    ]
     assert "A pre-training that losses share counts for each of them." in harness("tables").out
     assert "Pre-training" not in harness("tables", "--format", "csv").out
     assert first.id in harness("ls", "runs").out
+
+
+def test_status_counts_a_pretraining_and_what_waits_for_it(tmp_path: Path, harness: Harness) -> None:
+    losses = (config.loss("group"), config.loss("triplet"))
+    settings = {"pretrain_epochs": 1}
+    planned = Experiment(config.dataset("emoji"), config.protocol("quick"), losses, settings=settings)
+    store = Store(tmp_path / "results")
+    storage = Storage(str(store.artifacts))
+    account = Account(planned, store, storage=storage)
+    (need,) = account.needs(account.known)
+    write_plan(storage, "p", [one.name for one in (need, *account.known)])
+    write_heartbeat(storage, need.name, "p", position="pretrain epoch 1/1")
+    during = harness("status").out
+    assert "0 of 5 done, 1 running, 4 waiting, 0 failed" in during  # two losses and two baselines wait
+    assert f"{need.name}  pretrain epoch 1/1  on " in during
+    store.put(a_result(need))
+    storage.remove(heartbeat(need.id))
+    assert "1 of 5 done, 0 running, 4 waiting, 0 failed" in harness("status").out
+
+
+def test_status_counts_a_pretraining_that_failed_with_the_run_that_asked_for_it(
+    tmp_path: Path, harness: Harness
+) -> None:
+    need = pretraining_of(a_trial(pretrain_epochs=1))
+    assert need is not None
+    store = Store(tmp_path / "results")
+    write_plan(Storage(str(store.artifacts)), "p", [need.name, a_trial().name])
+    store.note(Failure(need, "RuntimeError: no", ""))
+    said = harness("status").out
+    assert said.startswith("emoji · quick: 0 of 2 done, 0 running, 1 waiting, 1 failed\n")
+    assert "emoji · any" not in said
 
 
 def test_the_pretraining_of_final_runs_is_planned_before_their_values_are_chosen(small: Path, tmp_path: Path) -> None:

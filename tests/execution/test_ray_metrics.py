@@ -16,9 +16,11 @@ class FakeGauge:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.times = 0
+        self.tags: dict[str, str] = {}
 
     def set(self, value: float, tags: dict[str, str]) -> None:
         self.times += 1
+        self.tags = tags
 
 
 def test_the_gauges_of_a_trial_that_was_stopped_are_not_set_again_while_its_worker_waits(
@@ -44,3 +46,16 @@ def test_the_gauges_of_a_trial_that_was_stopped_are_not_set_again_while_its_work
     with gauges.at_work():  # it was the driver, after all
         gauges.export()
     assert loss.times == 3
+
+
+def test_the_gauges_of_a_trial_carry_its_name_loss_dataset_purpose_and_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_metrics, "Gauge", FakeGauge)
+    gauges = TrialGauges()
+    trial = a_trial(fold="val0")
+    gauges.begin(Job(trial, config.dataset("emoji"), "", origin={"purpose": "search"}))
+    gauges.hear(Progress("train", 1, 4, 10, 10, 0.5, 100.0, 9.0, metrics={"R@1": 0.5}))
+    gauges.export()
+    expected = {"trial": trial.name, "loss": "triplet", "dataset": "emoji", "purpose": "search", "fold": "val0"}
+    set_: list[Any] = list(gauges.gauges.values())
+    assert [gauge.tags for gauge in set_] == 3 * [expected]
+    assert set(ray_metrics.TAGS) == expected.keys()

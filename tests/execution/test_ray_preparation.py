@@ -1,5 +1,6 @@
 """Nodes are prepared before trials start on them; those that differ stop the run, with a table."""
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -161,6 +162,13 @@ def test_a_node_whose_process_dies_while_the_node_lives_is_named_with_the_reason
     assert error == "nodes differ: 10.0.0.1: answer: its process died: OutOfMemoryError"
 
 
+def test_the_task_that_prepares_a_node_asks_for_no_cpu_and_no_gpu() -> None:
+    """It starts where trials of another run hold them all."""
+    options: Any = ray_preparation.look
+    assert options._default_options["num_cpus"] == 0
+    assert not options._default_options.get("num_gpus")
+
+
 # --- nodes that come later ---
 
 
@@ -208,11 +216,21 @@ def test_a_trial_that_finds_its_node_unfit_starts_again_elsewhere(cluster: RayCl
 def test_a_node_without_images_stops_the_run_before_a_trial_starts(cluster: RayCluster, tmp_path: Path) -> None:
     jobs, said = photos_nowhere(tmp_path, seeds=1), list[str]()
     storage = Storage(str(tmp_path / "storage"))
-    connection = Cluster(address=cluster.address).connected(storage, said.append, jobs)
+    steps: list[str] = []
+
+    @contextlib.contextmanager
+    def noting(step: str) -> Iterator[Any]:
+        steps.append(step)
+        yield lambda progress: None
+        steps.append(f"no more {step}")
+
+    running = Cluster(address=cluster.address, exporting=lambda: noting("gauges"))
+    connection = running.connected(storage, said.append, jobs, lambda: noting("preparing"))
     with pytest.raises(UserError, match=r"nodes differ: [\d.]+: images: photos: not found at /nowhere"), connection:
         raise AssertionError("it was connected")
     assert any(re.search(r"^[\d.]+ +ok +photos: not found", line) for line in said)
     assert not [name for name in storage.names("") if "probe" in name]
+    assert steps == ["gauges", "preparing"]  # whose nodes are prepared for long is seen in Prometheus
 
 
 @pytest.mark.parametrize("coming", [False, True])

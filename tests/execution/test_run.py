@@ -54,6 +54,17 @@ def test_a_result_is_stored_before_anybody_hears_of_it(tmp_path: Path) -> None:
     assert len(results) == 3
 
 
+def test_the_census_knows_how_many_wait_while_the_run_gets_ready(tmp_path: Path) -> None:
+    """The gauges are exported while nodes are prepared, too."""
+    planned = experiment("triplet", trials=2, seeds=2, settings={"pretrain_epochs": 1})
+    run = a_run(tmp_path, planned)
+    Store(tmp_path / "results").put(a_result(run.account.baselines[0]))
+    run = a_run(tmp_path, planned)
+    with run.getting_ready():
+        ready = run.census.done, run.census.waiting
+    assert ready == (1, 8)  # a baseline; the other one, 3 pre-trainings, 2 search trials, 2 final runs
+
+
 def test_what_a_run_waits_for_is_shown_and_announced_until_it_is_there(tmp_path: Path) -> None:
     announced: list[str] = []
 
