@@ -139,7 +139,7 @@ def test_show_says_which_experiments_a_trial_belongs_to_and_for_what(
         trial = record["trial"]
         role = "search" if trial["fold"] == "val0" else "baseline" if trial["loss"] == "none" else "final"
         assert (
-            f"For {role} in experiment {experiment.id} ({experiment.made}):\n  harness {' '.join(words)} --trials 1"
+            f"Made as {role} in experiment {experiment.id} ({experiment.made}):\n  harness {' '.join(words)} --trials 1"
             in harness("show", record["id"]).out
         )
     (file,) = (tmp_path / "results" / "experiments").glob("*.json")

@@ -47,7 +47,7 @@ RUN = ("run", "--losses", "triplet,group", "--dataset", "blobs", "--dry-run")
         (["--set", f"lr={DIGITS}"], "... (5,000 characters): must be a number > 0"),
         (["--set", f"group.anchors={10**20}"], "group.anchors=100000000000000000000: must be an integer >= 0, at most"),
         (["--losses", DIGITS], "no loss named '9999999999999999999999999999999999999999... (5,000 characters)'"),
-        (["--ensemble", DIGITS], "... (5,000 characters): must be integers from 2 to --seeds, which is 1"),
+        (["--ensemble", DIGITS], "... (5,000 characters): must be integers from 2 to --seeds (1)"),
         (["--cpus-per-trial", "nan"], "--cpus-per-trial nan: must be a number >= 1"),
         (["--cpus-per-trial", "inf"], "--cpus-per-trial inf: must be a number >= 1"),
     ],
