@@ -38,7 +38,7 @@ from harness import plan, request
 from harness.execution import local
 from harness.execution.ray_cluster import Cluster
 from harness.request import Request
-from harness.spec import Experiment, Job, Progress
+from harness.spec import Event, Experiment, Failure, Job, Progress, Trial
 from harness.storage import Storage
 from harness.store import Store
 
@@ -53,7 +53,13 @@ def experiment(seeds: int, **settings: object) -> Experiment:
     return request.experiment(Request(losses="triplet", seeds=seeds, weights=weights, set=settings))
 
 
-def jobs(planned: Experiment, storage: str, threads: int | None = None) -> list[Job]:
+def finish(trial: Trial, event: Event) -> None:
+    """A trial that fails takes no time, so it must not count."""
+    if isinstance(event, Failure):
+        raise RuntimeError(f"{trial.name}: {event.error}")
+
+
+def jobs(planned: Experiment, storage: str, threads: int = 1) -> list[Job]:
     return [Job(trial, planned.dataset, storage, threads=threads) for trial in plan.final(planned, {})]
 
 
@@ -69,11 +75,11 @@ def throughput(trials: int, epochs: int) -> None:
     for threads in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
             todo = jobs(planned, folder, threads)
-            seconds[threads] = timed(lambda todo=todo: local.execute(todo, lambda trial, event: None))
+            seconds[threads] = timed(lambda todo=todo: local.execute(todo, finish))
             print(f"    one process, {threads} thread(s): {seconds[threads]:.0f} s", flush=True)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, Cluster().connected(Storage(folder), print) as cluster:
-        parallel = timed(lambda: cluster.execute(jobs(planned, folder), lambda trial, event: None))
+        parallel = timed(lambda: cluster.execute(jobs(planned, folder), finish))
     print(f"    two workers, 1 thread each: {parallel:.0f} s")
     print(
         f"throughput: Ray against one process with 1 thread: {seconds[1] / parallel:.2f}x; "

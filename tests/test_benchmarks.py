@@ -11,7 +11,9 @@ from types import ModuleType
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
 
+from harness.spec import Failure
 from harness.training import feeding
+from tests.factories import a_trial
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -64,6 +66,12 @@ def test_the_benchmark_of_dispatching_runs_trials_that_do_nothing(
     assert "a GPU has none for " in printed
     assert "harness run with all 2 stored" in printed
     assert "trials worked in " in printed
+
+
+def test_a_trial_that_fails_stops_the_benchmark_of_dispatching(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = Failure(a_trial(), "RuntimeError: no threads", "Traceback")
+    with pytest.raises(RuntimeError, match="no threads"):
+        benchmark("dispatch", monkeypatch).finish(failure.work, failure)
 
 
 @pytest.mark.slow
