@@ -225,8 +225,10 @@ def of_dataset(dataset: Dataset) -> Iterator[Part]:
         yield Table(("archive", "checksum"), tuple(archives))
     if dataset.manual:
         yield f"By hand: {dataset.manual}."
-    for fingerprint, side in dataset.resized.items():
-        yield f"Results of this repository are of a copy with a short side of {side} px (`{fingerprint}`):"
+    if dataset.resized:
+        copies = ", ".join(f"{side} px (`{fingerprint}`)" for fingerprint, side in dataset.resized.items())
+        yield f"Results of this repository are of copies with a smaller short side: {copies}. The first is made with:"
+        side = next(iter(dataset.resized.values()))
         yield Block("bash", f"harness data resize {dataset.name} --short-side {side} --out DIR")
 
 

@@ -168,3 +168,10 @@ def test_what_is_no_name_and_no_id_gets_a_suggestion(harness: Harness) -> None:
     assert said.code == 2
     assert "no loss, protocol, dataset, or result in" in said.err
     assert said.err.endswith("named 'tripplet'; did you mean 'triplet'?\n")
+
+
+def test_a_dataset_names_the_copies_that_results_are_of(harness: Harness) -> None:
+    said = harness("show", "cub").out
+    for fingerprint, side in config.dataset("cub").resized.items():
+        assert f"{side} px ({fingerprint})" in said.replace("\n", " ")
+    assert "harness data resize cub --short-side 256 --out DIR" in said
