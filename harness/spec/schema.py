@@ -276,8 +276,8 @@ def _check_table(value: Any, table: Table, place: str) -> None:
 
 
 def _family(name: Any, table: Table) -> Shape | None:
-    matching = (shape for pattern, shape in table.families.items() if re.fullmatch(pattern, str(name)))
-    return next(matching, None)
+    shapes = (shape for pattern, shape in table.families.items() if re.fullmatch(pattern, str(name)))
+    return next(shapes, None)
 
 
 def shown(value: Any) -> str:
