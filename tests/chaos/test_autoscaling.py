@@ -92,9 +92,11 @@ def test_from_no_node_to_two_and_back_to_none(
 ) -> None:
     (tmp_path / "meet.py").write_text(MEET.format(place=tmp_path))
     run = running("--gpus-per-trial", "1", losses=f"{tmp_path}/meet.py:Meet")
-    storage = Storage(str(tmp_path / "results" / "artifacts"))
-    run.until(lambda: any("Ray is starting" in plan.waits_for for plan in announcement.read(storage)))
-    run.until_said("waiting for a node with 1 CPU and 1 GPU: Ray is starting ")
+    run.until_said("waiting for a node with 1 CPU and 1 GPU: ")
+    if cloud.version == 1:  # version 2 reports nothing while this provider starts its nodes, and then they are there
+        storage = Storage(str(tmp_path / "results" / "artifacts"))
+        run.until(lambda: any("Ray is starting" in plan.waits_for for plan in announcement.read(storage)))
+        run.until_said("waiting for a node with 1 CPU and 1 GPU: Ray is starting ")
     run.until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
     assert cloud.nodes == 2
     run.until(lambda: cloud.nodes == 1)
