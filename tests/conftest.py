@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +107,11 @@ def cluster() -> Iterator["RayCluster"]:
     # ports of None and 0: any that are free, where another Ray has a dashboard and its agents too
     head = {"num_cpus": 8, "num_gpus": 2, "include_dashboard": True}
     head |= {"dashboard_port": None, "dashboard_agent_listen_port": 0}
-    started = Cluster(initialize_head=True, head_node_args=head)
-    yield started
-    started.shutdown()
+    # Ray gives a job the address of the cluster that was started last in its head's folder: not that of other tests
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        started = Cluster(initialize_head=True, head_node_args={**head, "temp_dir": folder})
+        yield started
+        started.shutdown()
 
 
 @pytest.fixture(scope="session")

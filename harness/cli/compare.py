@@ -29,6 +29,7 @@ from harness.cli.output import say
 from harness.spec import Result, percent
 from harness.store import Store
 from harness.tables import captions
+from harness.tables.legend import SEARCH_LUCK
 
 NAME_WIDTH = 40  # of a class
 SCREEN = 80  # columns
@@ -185,7 +186,7 @@ def explained(report: Report) -> Iterator[str]:
     else:
         yield "Intervals: over test classes alone. They leave out the randomness of training, so nothing is tested."
     yield "A ahead: pairs of runs in which A is better. NMI is not tested."
-    yield "Intervals leave out that another search might have chosen other values."
+    yield SEARCH_LUCK
 
 
 def gap(first: float, second: float) -> str:

@@ -17,11 +17,12 @@ from harness import provenance
 from harness.execution import node
 from harness.execution.node import COLUMNS, Expected, Findings
 from harness.files import writing
-from harness.spec import Event, Job, Progress, UserError, first_line
+from harness.spec import Event, Job, Progress, UserError, bounded, first_line
 from harness.storage import Storage
 
 ANSWER = 60  # seconds within which a node must have looked into the storage: it starts a process for that
 DEATH = 30  # seconds after which Ray has noticed that a node died
+LONGEST_REASON = 600  # characters of what Ray says of a process that died
 STARTS = 2  # of the process that prepares a node: on a busy machine Ray may fail to start one
 INTERVAL = 1.0  # seconds between two reports of a node
 SILENT = "no answer"
@@ -142,7 +143,8 @@ def hear(one: Node, items: ObjectRefGenerator, show: Show) -> bool:
         if one.starts < STARTS:
             one.starts += 1
             return False
-        one.error = f"its process died: {first_line(error)}"
+        reason = bounded(" ".join(str(error).split()), LONGEST_REASON)  # why Ray started none is in later lines
+        one.error = f"its process died: {type(error).__name__}: {reason}"
     else:
         if isinstance(item, Findings):
             one.findings = item

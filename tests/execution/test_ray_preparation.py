@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
-from ray.exceptions import WorkerCrashedError
+from ray.exceptions import RuntimeEnvSetupError, WorkerCrashedError
 
 from harness.execution import ray_deaths, ray_listener, ray_nodes, ray_preparation
 from harness.execution.node import Expected, Findings
@@ -151,6 +151,20 @@ def test_a_process_that_dies_while_it_prepares_starts_again_once(monkeypatch: py
     else:
         assert row.error.startswith("its process died: WorkerCrashedError: ")
     assert len(streams) == 2
+
+
+def test_an_error_of_many_lines_keeps_its_reason() -> None:
+    def stream() -> Iterator[object]:
+        raise RuntimeEnvSetupError("Failed to create runtime env\nOSError: the package is gone")
+        yield
+
+    (row,) = nodes("")
+    row.starts = ray_preparation.STARTS
+    assert ray_preparation.hear(row, stream(), print)  # type: ignore[arg-type]
+    assert row.error == (
+        "its process died: RuntimeEnvSetupError: Failed to set up runtime environment. Failed to create runtime env "
+        "OSError: the package is gone"
+    )
 
 
 def test_a_node_whose_process_dies_while_the_node_lives_is_named_with_the_reason(
