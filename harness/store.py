@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -296,7 +297,8 @@ class Store:
         of its original."""
         files = [file for file in self.files() if file.stem.startswith(prefix)] if prefix else []
         if not files:
-            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()], see="harness ls runs")
+            listed = f"harness ls runs --results {shlex.quote(str(self.root))}"
+            raise unknown(f"result in {self.root}", prefix, [file.stem for file in self.files()], see=listed)
         file = self._only(prefix, files)
         assert file is not None
         return file

@@ -133,7 +133,7 @@ def candidates(word: str, results: Sequence[Result]) -> list[Side]:
         return configurations(result for result in single if result.trial.loss == word)
     named = [result for result in results if word and result.id.startswith(word)]
     if not named:
-        raise unknown("loss with final runs, or id,", word, known_losses(single))
+        raise unknown("loss with final runs, or id,", word, sorted(known_losses(single)))
     if len(named) > 1:
         raise UserError(f"{word!r} begins several ids: {', '.join(sorted(result.id for result in named))}")
     (result,) = named

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,8 +14,8 @@ from harness.analysis.results import compared_settings, matching
 from harness.spec import ROLES, SETTINGS, ExperimentRecord, Result, Trial, UserError, unknown
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-Test = Callable[[Result], bool]
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+LISTED = 8  # values in an error; the rest is counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +31,15 @@ class Selection:
     backbone: str | None = None
 
     def runs(self, results: Iterable[Result], experiments: Iterable[ExperimentRecord] = ()) -> list[Result]:
-        """The results that are asked for. A UserError for a value that none of them has."""
+        """The results that are asked for. A UserError, with what there is, for a value that none of them has."""
         selected = self.of_place(results)
-        for test, given in self.tests(selected, list(experiments)):
-            selected = [result for result in selected if test(result)]
-            if not selected:
-                raise UserError(f"no results with {given}; see: harness ls runs")
+        given: list[str] = []
+        for condition in self.conditions(selected, list(experiments)):
+            given.append(condition.given)
+            concerned = [result for result in selected if condition.concerns(result)]
+            if not any(condition.holds(result) for result in concerned):
+                raise UserError(f"no results with {' and '.join(given)}{condition.instead(concerned)}")
+            selected = [result for result in selected if condition.holds(result) or not condition.concerns(result)]
         return selected
 
     def shown(self, results: Iterable[Result], experiments: Iterable[ExperimentRecord] = ()) -> list[Result]:
@@ -59,62 +62,92 @@ class Selection:
     def of_place(self, results: Iterable[Result]) -> list[Result]:
         return matching(results, dataset=self.dataset, protocol=self.protocol, backbone=self.backbone)
 
-    def tests(self, results: Sequence[Result], experiments: Sequence[ExperimentRecord]) -> list[tuple[Test, str]]:
-        """Each condition, and how the user wrote it."""
-        tests: list[tuple[Test, str]] = []
+    def conditions(self, results: Sequence[Result], experiments: Sequence[ExperimentRecord]) -> Iterator["Condition"]:
         if self.losses:
-            wanted = loss_names(self.losses, results)
-            tests.append((lambda result: result.trial.loss in wanted, f"--losses {','.join(self.losses)}"))
+            wanted = {with_results(word, results) for word in self.losses}
+            yield Condition(f"--losses {','.join(self.losses)}", lambda result: result.trial.loss in wanted)
         for word in self.where:
-            tests.append((condition(word), f"--where {word}"))
+            yield setting_condition(word, results)
         if self.since:
             moment = since(self.since)
-            tests.append((lambda result: finished(result) >= moment, f"--since {self.since}"))
+            yield Condition(f"--since {self.since}", lambda result: finished(result) >= moment, instead=newest)
         if self.name:
             ids = named(self.name, experiments)
-            tests.append((lambda result: ids.issuperset(result.members or (result.id,)), f"--name {self.name}"))
-        return tests
+            yield Condition(f"--name {self.name}", lambda result: ids.issuperset(result.members or (result.id,)))
 
 
-def loss_names(words: Sequence[str], results: Sequence[Result]) -> set[str]:
-    """Losses with results; `none` stands for the baselines, and `-` for `_`."""
+@dataclass(frozen=True)
+class Condition:
+    """What a result must have to be shown."""
+
+    given: str  # as the user wrote it
+    holds: Callable[[Result], bool]
+    concerns: Callable[[Result], bool] = lambda result: True  # others are shown in any case
+    instead: Callable[[Sequence[Result]], str] = lambda results: ""  # what an error says of results that have it not
+
+
+def with_results(word: str, results: Sequence[Result]) -> str:
+    """A loss that has results; `none` stands for the baselines, and `-` for `_`."""
     known = sorted({result.trial.loss for result in results})
-    names = set()
-    for word in words:
-        name = word if word in known else word.replace("-", "_")
-        if name not in known:
-            raise unknown("loss with results", word, known)
-        names.add(name)
-    return names
+    name = word if word in known else word.replace("-", "_")
+    if name not in known:
+        raise unknown("loss with results", word, known)
+    return name
 
 
-def condition(word: str) -> Test:
+def setting_condition(word: str, results: Sequence[Result]) -> Condition:
     """KEY=VALUE: of a setting, or LOSS.KNOB=VALUE, which concerns that loss alone."""
     key, equals, text = (part.strip() for part in word.partition("="))
     if not equals:
         raise UserError(f"--where {word}: write SETTING=VALUE or LOSS.KNOB=VALUE, e.g. epochs=4")
+    given = f"--where {word}"
     owner, dot, knob = key.rpartition(".")
     if dot:
-        return lambda result: result.trial.loss != owner or same_value(knob_of(result.trial, knob), text)
+        owner = with_results(owner, results)
+        known = sorted({name for result in results if result.trial.loss == owner for name in knobs_of(result.trial)})
+        if knob not in known:
+            raise unknown(f"knob of {owner}", knob, known, see=f"harness show {owner}")
+        return Condition(
+            given,
+            holds=lambda result: same_value(knobs_of(result.trial).get(knob), text),
+            concerns=lambda result: result.trial.loss == owner,
+            instead=lambda results: stored(key, [knobs_of(result.trial).get(knob) for result in results]),
+        )
     if key not in SETTINGS:
         raise unknown("setting", key, SETTINGS, see="harness ls settings")
     value = text if key == "weights" else SETTINGS[key].parse(text)
-    return lambda result: getattr(result.trial, key) == value
+    return Condition(
+        given,
+        holds=lambda result: getattr(result.trial, key) == value,
+        instead=lambda results: stored(
+            key, [getattr(result.trial, key) for result in results if not result.trial.is_baseline]
+        ),
+    )
 
 
-def knob_of(trial: Trial, knob: str) -> Any:
-    """Also a knob that is left out of a trial, where it means "as before"."""
+def knobs_of(trial: Trial) -> dict[str, Any]:
+    """Also those that are left out of a trial, where they mean "as before"."""
     added = registry.facts(trial.loss).added if trial.loss in registry.shipped() else {}
-    return {**added, **trial.knobs}.get(knob)
+    return {**added, **trial.knobs}
+
+
+def as_typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def same_value(value: Any, text: str) -> bool:
     if isinstance(value, bool) or value is None:
-        return str(value).lower() == text.lower()
+        return as_typed(value) == text.lower()
     if isinstance(value, int | float):
         with contextlib.suppress(ValueError):
             return float(value) == float(text)
     return str(value) == text
+
+
+def stored(key: str, values: Iterable[Any]) -> str:
+    texts = sorted({f"{key}={as_typed(value)}" for value in values})
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return f"; stored: {', '.join(texts[:LISTED])}{more}" if texts else ""
 
 
 def since(text: str) -> datetime:
@@ -134,7 +167,12 @@ def finished(result: Result) -> datetime:
     """When its trial ended; of a record that does not say so, long ago."""
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(str(result.provenance.get("finished"))).astimezone(UTC)
-    return datetime.min.replace(tzinfo=UTC)
+    return LONG_AGO
+
+
+def newest(results: Sequence[Result]) -> str:
+    last = max((finished(result) for result in results), default=LONG_AGO)
+    return "" if last == LONG_AGO else f"; the newest is of {last.isoformat(timespec='minutes')}"
 
 
 def named(name: str, experiments: Iterable[ExperimentRecord]) -> set[str]:

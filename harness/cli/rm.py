@@ -9,7 +9,7 @@ import typer
 
 from harness import sources
 from harness.cli import completion
-from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, storage_of
+from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, option_of, storage_of
 from harness.cli.output import say
 from harness.spec import Result, unknown
 from harness.store import Store
@@ -52,7 +52,8 @@ def find(store: Store, prefix: str) -> Path:
     if failed:
         return failed
     known = [file.stem for file in (*store.files(), *store.failures())]
-    raise unknown(f"result or failed trial in {store.root}", prefix, known, see="harness ls runs")
+    see = f"harness ls runs{option_of(store.root)}"
+    raise unknown(f"result or failed trial in {store.root}", prefix, known, see=see)
 
 
 def remove(file: Path, store: Store, files: "Storage") -> Iterator[str]:

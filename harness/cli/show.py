@@ -12,7 +12,7 @@ import losses
 from harness import commands, config, pages, sources
 from harness.analysis import reproduction
 from harness.cli import completion
-from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, read_result
+from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, option_of, read_result
 from harness.cli.output import say
 from harness.cli.page import print_page
 from harness.cli.screen import in_lines
@@ -106,7 +106,8 @@ def find_failure(name: str, store: Store) -> Path:
         return failed
     known = [*losses.names(), *config.names("protocols"), *config.names("datasets")]
     known += [file.stem for file in (*store.files(), *store.failures())]
-    raise unknown(f"loss, protocol, dataset, or result in {store.root}", name, known, see="harness ls runs")
+    see = f"harness ls runs{option_of(store.root)}"
+    raise unknown(f"loss, protocol, dataset, or result in {store.root}", name, known, see=see)
 
 
 def show_failure(file: Path, store: Store, *, as_json: bool) -> None:

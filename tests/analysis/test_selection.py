@@ -1,5 +1,6 @@
 """Which stored results a command shows."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -57,7 +58,14 @@ def test_conditions_all_hold(selection: Selection, expected: list[Result]) -> No
         (Selection(losses=("gruop",)), "no loss with results named 'gruop'; did you mean 'group'?"),
         (Selection(where=("epoch=1",)), "no setting named 'epoch'; did you mean 'epochs'?"),
         (Selection(where=("epochs",)), "--where epochs: write SETTING=VALUE or LOSS.KNOB=VALUE, e.g. epochs=4"),
-        (Selection(where=("epochs=7",)), "no results with --where epochs=7; see: harness ls runs"),
+        (Selection(where=("epochs=7",)), "no results with --where epochs=7; stored: epochs=1, epochs=4"),
+        (
+            Selection(losses=("group",), where=("epochs=1",)),
+            "no results with --losses group and --where epochs=1; stored: epochs=4",
+        ),
+        (Selection(where=("gruop.anchors=1",)), "no loss with results named 'gruop'; did you mean 'group'?"),
+        (Selection(where=("group.anchor=1",)), "no knob of group named 'anchor'; did you mean 'anchors'?"),
+        (Selection(where=("group.anchors=2",)), "no results with --where group.anchors=2; stored: group.anchors=1"),
         (Selection(where=("epochs=many",)), "epochs=many: must be an integer >= 0"),
         (Selection(since="yesterday"), "--since yesterday: must be a date like 2026-11-18 or 2026-11-18T12:00"),
         (Selection(name="crops"), "no experiment named 'crops'; known: none"),
@@ -72,9 +80,12 @@ def test_a_mistake_is_said_in_a_line(selection: Selection, complaint: str) -> No
 def test_results_since_a_moment_are_those_that_ended_after_it() -> None:
     now = datetime.now(UTC)
     old, new = finished(TRIPLET, now - timedelta(days=3)), finished(GROUP, now - timedelta(hours=1))
+    new_text = (now - timedelta(hours=1)).isoformat(timespec="minutes")
     assert ids(Selection(since="2h").runs([old, new, SHORT])) == {GROUP.id}  # the third does not say when
     assert ids(Selection(since="1w").runs([old, new, SHORT])) == {TRIPLET.id, GROUP.id}
     assert ids(Selection(since=(now - timedelta(days=1)).isoformat()[:16]).runs([old, new])) == {GROUP.id}
+    with pytest.raises(UserError, match=re.escape(f"with --since 1m; the newest is of {new_text[:16]}")):
+        Selection(since="1m").runs([old, new, SHORT])
     assert since("30m") < now < since("0m") + timedelta(minutes=1)
 
 
