@@ -116,13 +116,16 @@ class Cluster:
             if callable(terminate):
                 terminate(signal.SIGTERM, None)
             raise
-        except (OSError, ValueError, RuntimeError, RayError) as error:
+        except Exception as error:
+            if not isinstance(error, OSError | ValueError | RuntimeError | RayError) and type(error) is not Exception:
+                raise  # a mistake, not a failure that Ray foresees
             reason = " ".join(str(error).split())[:300]
             if joined:
                 raise UserError(f"no Ray cluster at {self.address}: {reason}") from None
             if isinstance(error, OSError):
                 raise UserError(f"Ray cannot start in {ray_folder()} (set by RAY_TMPDIR): {reason}") from None
-            raise
+            reason = reason.rstrip(".")
+            raise UserError(f"Ray does not start: {reason}; on a busy machine, try the same command again") from error
         if threading.current_thread() is threading.main_thread() and terminate is not None:
             signal.signal(signal.SIGTERM, terminate)  # not Ray's, which dumps the stack and aborts
         try:

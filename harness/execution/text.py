@@ -52,7 +52,9 @@ def position(progress: Progress) -> str:
         words = [f"{subset}clustering for NMI  {where}"]
     words.append(loss_value(progress))
     if progress.images_per_second:
-        words += [f"{progress.images_per_second:.0f} images/s", f"{duration(progress.seconds_left)} left"]
+        words.append(f"{progress.images_per_second:.0f} images/s")
+    if progress.seconds_left:
+        words.append(f"{duration(progress.seconds_left)} left")
     return "  ".join(filter(None, words))
 
 

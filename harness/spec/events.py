@@ -25,7 +25,7 @@ class Progress:
     steps: int
     loss: float
     images_per_second: float
-    seconds_left: float
+    seconds_left: float  # of its stage; 0: none, or not known
     metrics: Metrics = field(default_factory=dict)  # at the end of an epoch, if they were measured
     cosine: float = 0.0  # mean cosine of images of different classes in the last batch
     note: str = ""  # a line for the user

@@ -174,7 +174,8 @@ def progress(
         check_finite(values, epoch)
     number = len(values)
     done = (epoch - 1) * len(stage.batches) + number
-    left = (spent + elapsed) / done * (stage.last_step - done)
+    # a warm-up does not tell how long the epochs after it take, which cost several times as much
+    left = 0.0 if stage.frozen else (spent + elapsed) / done * (stage.last_step - done)
     speed = seen / max(elapsed, 1e-9)
     steps = stage.steps_of(epoch)
     return Progress(stage.name, epoch, stage.last_epoch, number, steps, loss, speed, left, cosine=cosine_value)

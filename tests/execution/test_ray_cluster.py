@@ -89,6 +89,18 @@ def test_no_cluster_at_the_address_is_one_line(tmp_path: Path) -> None:
         Cluster(address="127.0.0.1:1").connected(Storage(str(tmp_path)), print).__enter__()
 
 
+def test_a_ray_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: object) -> None:
+        raise Exception("The current node timed out\nduring startup.")  # as Ray raises it
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError) as caught, Cluster().connected(Storage(str(tmp_path)), print):
+        pass
+    assert str(caught.value) == (
+        "Ray does not start: The current node timed out during startup; on a busy machine, try the same command again"
+    )
+
+
 def test_a_worker_is_named_after_the_trial_that_it_is_at(cluster: RayCluster, tmp_path: Path) -> None:
     """By its process, which the dashboard lists; the name of an actor is taken once, so it names none."""
     jobs = jobs_of(experiment("triplet", seeds=2), tmp_path / "ray")

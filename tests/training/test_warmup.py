@@ -82,7 +82,9 @@ def test_the_main_stage_begins_anew_with_its_optimizer_and_schedule(small: Path,
 def test_a_fraction_of_an_epoch_ends_it_early(small: Path, tmp_path: Path, epochs: float, steps: list[int]) -> None:
     """72 images in batches of 12: an epoch has 6."""
     result, reports = run(trial("group", warmup_epochs=epochs, epochs=1), tmp_path)
-    assert [event.step for event in reports if event.stage == "warmup" and event.closes_epoch] == steps
+    warmup = [event for event in reports if event.stage == "warmup"]
+    assert [event.step for event in warmup if event.closes_epoch] == steps
+    assert not any(event.seconds_left for event in warmup)  # it does not tell how long the epochs take
     assert [(row["epoch"], row["images"]) for row in result.curve] == [(0, 12 * sum(steps)), (1, 72)]
 
 
