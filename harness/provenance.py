@@ -52,8 +52,12 @@ def gather(job: Job, device: "torch.device", weights_sha256: str | None, images:
         **images,
         "sources": {path: own.digest(text) for path, text in job.sources.items()},  # of a user's own loss
         "pid": os.getpid(),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": now(),
     }
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def conditions(device: "torch.device") -> dict[str, Any]:

@@ -137,7 +137,8 @@ def test_show_says_which_experiments_a_trial_belongs_to_and_for_what(
     experiment = only(Store(tmp_path / "results"))
     for record in records:
         trial = record["trial"]
-        role = "search" if trial["fold"] == "val0" else "baseline" if trial["loss"] == "none" else "final"
+        final = "a baseline" if trial["loss"] == "none" else "a final run"
+        role = "a search trial" if trial["fold"] == "val0" else final
         assert (
             f"Made as {role} in experiment {experiment.id} ({experiment.made}):\n  harness {' '.join(words)} --trials 1"
             in harness("show", record["id"]).out

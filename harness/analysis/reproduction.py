@@ -9,6 +9,7 @@ import losses
 from harness import config, provenance, sources
 from harness.analysis import conditions
 from harness.spec import Result, Trial
+from harness.spec.recipes import LLOYD, recipe_of
 from harness.store import Store
 from losses import own
 
@@ -21,6 +22,7 @@ def caveats(result: Result, store: Store, folder: Path) -> list[str]:
         *own_loss(result, store, folder),
         *needs(result),
         *other_numbers(result),
+        *other_recipe(result),
         *mixed_conditions([member for member in members if member] or [result], store),
     ]
 
@@ -66,8 +68,11 @@ def needs(result: Result) -> Iterator[str]:
     if trial.weights_kind == "file":
         yield f"It needs the weights {recorded.get('weights_file') or 'FILE'}, {trial.weights}."
     folder = recorded.get("data")
+    dataset = config.find_dataset(trial.dataset)
     if folder and not os.path.exists(folder):
         yield f"Its images are not at {folder} here; their fingerprint is {trial.fingerprint}."
+    if side := dataset.resized.get(trial.fingerprint) if dataset else None:
+        yield f"Its images are a copy of short side {side} px ({trial.fingerprint}): with others it is another trial."
 
 
 def other_numbers(result: Result) -> Iterator[str]:
@@ -87,6 +92,13 @@ def other_numbers(result: Result) -> Iterator[str]:
             yield f"It was made with {package} {version}; here is {here or 'none'}."
     if str(recorded.get("commit") or "").endswith("+"):
         yield f"Its code had changes that were not committed ({recorded['commit']})."
+
+
+def other_recipe(result: Result) -> Iterator[str]:
+    """NMI was measured by another recipe in the past."""
+    name = recipe_of(result.conventions)
+    if name and name != LLOYD.name and not result.recipe:
+        yield f"Its NMI is by the recipe {name}; a new run's is by {LLOYD.name}."
 
 
 def mixed_conditions(runs: Sequence[Result], store: Store) -> Iterator[str]:

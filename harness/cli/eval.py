@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.app import RESULTS, STORED, ResultsOption, StorageOption, app, read_result, storage_of
-from harness.cli.output import only_our_output, say
+from harness.cli.output import only_our_output, say, say_words
+from harness.cli.runs import label_of
 from harness.cli.where import WHERE, AddressOption, CpusOption, GpusOption, MaxConcurrentOption, WaitForNodesOption
 from harness.request import ExecutorName, Request, check_address, check_numbers
 from harness.spec import Failure, Measurement, Result, metric_order, unknown
@@ -65,8 +66,9 @@ def evaluate_again(
         if measured is not None:
             names = sorted(measured.metrics, key=metric_order)
             metrics = "  ".join(f"{name} {100 * measured.metrics[name]:.2f}" for name in names)
-            say(f"{measured.id}  {run.trial.name}  {metrics}")
-            say(f"NMI: {measured.conventions['NMI']}")
+            name = label_of(run) if run.is_ensemble else run.trial.name
+            say_words(f"{measured.id}  {name}  {metrics}")
+            say_words(f"NMI: {measured.conventions['NMI']}")
     for failure in failures:
         say(f"failed: {failure.work.name}: {failure.error}", error=True)
     if failures:

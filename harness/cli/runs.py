@@ -39,7 +39,7 @@ COLUMNS = (
 # On a terminal these are said once, above the list, where all runs have the same.
 FOLDED = ("dataset", "protocol", "backbone", "fold", "seed")
 # On a narrow one these may stand below each row.
-ASIDE = ("dataset", "protocol", "backbone")
+ASIDE = ("dataset", "protocol", "backbone", "name")
 
 
 def list_runs(store: Store, selection: Selection, sort: str) -> None:

@@ -1,7 +1,7 @@
 """`harness show`: a stored record, a failed trial, or what there is to know about a loss, a protocol or a dataset."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,15 @@ from harness.cli.output import say
 from harness.cli.page import print_page
 from harness.cli.screen import in_lines
 from harness.files import write_whole, writing
-from harness.spec import ExperimentRecord, Result, UserError, unknown
+from harness.spec import ExperimentRecord, Result, Role, UserError, unknown
 from harness.store import LARGEST, Store, read_bytes
+
+ROLE_WORDS: Mapping[Role, str] = {
+    "search": "a search trial",
+    "grid": "a trial of a grid",
+    "final": "a final run",
+    "baseline": "a baseline",
+}
 
 
 @app.command(epilog="Example: harness show 1f2e3d", rich_help_panel=LOOKING)
@@ -145,7 +152,7 @@ def belongs_to(result: Result, experiments: Iterable[ExperimentRecord]) -> Itera
     """What the result, or the members of an ensemble, are for in each experiment."""
     ids = result.members or (result.id,)
     for experiment in experiments:
-        roles = sorted({role for id in ids for role in experiment.roles(id)})
+        roles = sorted({ROLE_WORDS[role] for id in ids for role in experiment.roles(id)})
         if roles:
-            purpose = f"Made as {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
-            yield f"{purpose}:\n  {in_lines(experiment.command)}"
+            made = f"Made as {', '.join(roles)} in experiment {experiment.id} ({experiment.made})"
+            yield f"{made}:\n  {in_lines(experiment.command)}"

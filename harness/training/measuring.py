@@ -3,11 +3,13 @@
 import math
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from harness import provenance
 from harness.evaluation import ensembles, metrics
 from harness.evaluation.step import Step
 from harness.spec import Job, Measurement, Progress, Result
@@ -62,10 +64,12 @@ def score(
 
 
 def measure_stored(job: Job, measurement: Measurement) -> Generator[Progress, None, Result]:
-    """What a measurement makes of stored embeddings, on this worker's device."""
+    """What a measurement makes of stored embeddings, on this worker's device. Its provenance is that of its first run,
+    but for when it ended."""
     storage, device = Storage(job.storage), device_of(job)
     steps = ensembles.measure(measurement, job.needs, job.dataset.recall_at, storage, job.class_names, device)
-    return (yield from report(steps))
+    result = yield from report(steps)
+    return replace(result, provenance={**result.provenance, "finished": provenance.now()})
 
 
 def report(steps: Generator[Step, None, Value]) -> Generator[Progress, None, Value]:

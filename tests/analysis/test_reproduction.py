@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import losses
-from harness import provenance, sources
+from harness import config, provenance, sources
 from harness.analysis import reproduction
 from harness.spec import Result
+from harness.spec.recipes import HARTIGAN
 from harness.store import Store
 from losses import own
 from tests.factories import a_result, a_trial
@@ -69,6 +70,20 @@ def test_files_that_the_command_reads_are_named(tmp_path: Path) -> None:
     assert caveats(made(data=str(tmp_path))) == []
     needed = caveats(made({"weights": "file:0123"}, weights_file="mine.pth"))
     assert needed == ["It needs the weights mine.pth, file:0123."]
+
+
+def test_a_copy_of_known_size_is_named() -> None:
+    trial = {"dataset": "cub", "dataset_version": config.dataset("cub").version}
+    assert caveats(made(trial)) == []
+    assert caveats(made({**trial, "fingerprint": "130c5694ed35"})) == [
+        "Its images are a copy of short side 256 px (130c5694ed35): with others it is another trial."
+    ]
+
+
+def test_an_nmi_by_another_recipe_is_said() -> None:
+    result = replace(made(), conventions={"NMI": str(HARTIGAN)})
+    assert caveats(result) == ["Its NMI is by the recipe hartigan; a new run's is by lloyd."]
+    assert caveats(replace(result, recipe="hartigan")) == []  # its command measures by this recipe
 
 
 def test_a_loss_or_a_dataset_of_another_version_is_another_trial() -> None:

@@ -119,11 +119,13 @@ def test_rerun_measures_ensembles_again_after_their_runs(small: Path, tmp_path: 
 def test_a_measurement_reports_which_networks_it_joins(small: Path, tmp_path: Path, harness: Harness) -> None:
     assert harness(*RUN).code == 0
     runs = sorted((result for result in results_of(tmp_path) if result.is_final), key=lambda run: run.trial.seed)
+    runs[0] = replace(runs[0], provenance={**runs[0].provenance, "finished": "2026-01-01T00:00:00+00:00"})
     ensemble = Measurement(runs=tuple(run.trial for run in runs), ensemble=2)
     storage = str(tmp_path / "results" / "artifacts")
     job = Job(ensemble.trial, blobs(), storage, needs=tuple(runs), measurement=ensemble)
     *reports, result = training.events(job)
     assert isinstance(result, Result)
+    assert result.provenance["finished"] >= runs[1].provenance["finished"]  # it is not as old as its first run
     assert all(isinstance(report, Progress) for report in reports)
     assert [report.subset for report in reports if report.stage == "rank"][:1] == ["1/3"]
     assert {report.subset for report in reports} == {"1/3", "2/3", "3/3"}
