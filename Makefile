@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 # The stamp is older than what it was made from: install again.
 .venv/installed: pyproject.toml constraints.txt
-	@echo "Setting up .venv: a few minutes and 6 GB, most of it torch"
+	@echo "Setting up .venv: a few minutes and 7 GB, most of it torch"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@

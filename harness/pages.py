@@ -155,8 +155,10 @@ def of_protocol(protocol: Protocol) -> Iterator[Part]:
     yield Block("bash", f"harness run --protocol {protocol.name}")
     yield f"Search trials are compared by {protocol.select} {folds}.{epochs}"
     yield Heading("Settings")
-    yield "`harness ls settings` says what each means. An empty cell below a dataset means the common value."
-    yield shared_settings(protocol)
+    settings = shared_settings(protocol)
+    empty = " An empty cell below a dataset means the common value." if len(settings.headers) > 2 else ""
+    yield f"`harness ls settings` says what each means.{empty}"
+    yield settings
     if protocol.few_images:
         values = assignments(protocol.few_images)
         yield f"Where training classes have fewer than {protocol.few_below} images on average: {values}."

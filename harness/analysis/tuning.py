@@ -71,7 +71,7 @@ def unlike_protocol(trial: Trial) -> list[Difference]:
     if trial.loss not in (BASELINE, *losses.shipped()):  # its batch may be that of its family, which is not known
         names = [name for name in names if name not in BATCH]
     candidates = []
-    for images_per_class in _images_per_class(trial.dataset):
+    for images_per_class in images_per_class_of(trial.dataset):
         protocols = config.usual(protocol, trial.dataset, trial.loss, images_per_class)
         candidates.append(_different({name: protocols[name] for name in names}, trial))
     return min(candidates, key=len)
@@ -87,7 +87,7 @@ def unusual_knobs(trial: Trial) -> set[str]:
     return {name for name, value in trial.knobs.items() if name in usual and usual[name] != value}
 
 
-def _images_per_class(dataset: str) -> tuple[float, ...]:
+def images_per_class_of(dataset: str) -> tuple[float, ...]:
     """Known of shipped datasets only; a user's own may have few or many."""
     shipped = config.find_dataset(dataset)
     return (shipped.images_per_class,) if shipped else (float("inf"), 0.0)

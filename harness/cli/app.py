@@ -36,7 +36,7 @@ def results_option(heading: str | None = None) -> Any:
         envvar="HARNESS_RESULTS",
         metavar="DIR",
         rich_help_panel=heading,
-        help="Store results in this folder and read them from it.",
+        help="The folder of results.",
     )
 
 

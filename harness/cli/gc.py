@@ -28,7 +28,7 @@ def gc(
         raise UserError("a run is at work here, and the files may be its own; try again when it has ended")
     unused = leftovers.unused(files, store, stored)
     if not unused:
-        say("nothing to remove: every file belongs to a record")
+        say("nothing to remove: every file belongs to a record, or to a run that can go on")
         return
     for name, size in unused.items():
         say(f"{size / 1e6:10.1f} MB  {name}")

@@ -47,7 +47,10 @@ def ls(
     dataset: DatasetOption = None,
     protocol: ProtocolOption = None,
     sort: Annotated[
-        str, typer.Option(metavar="KEY", help="Sort runs by date, loss, R@1 (the best first) or seconds.")
+        str,
+        typer.Option(
+            metavar="KEY", help="Sort runs by date, loss, R@1 (best first, test before validation classes) or seconds."
+        ),
     ] = "date",
     results: ResultsOption = RESULTS,
 ) -> None:

@@ -253,7 +253,7 @@ def execute(request: Request, *, dry_run: bool) -> None:
         check_inputs(request, account, display)
         print_plan(account, request)
         return
-    signals.message = "interrupted; finished trials are stored; rerun the same command to continue"
+    signals.message = "interrupted; finished trials are stored; run it again to continue"
     with only_our_output():
         outcome = start(request, account, storage, display)
     signals.message = ""

@@ -7,18 +7,20 @@ from typing import Any
 from harness import commands, config
 from harness.analysis.experiments import Purposes
 from harness.analysis.selection import Selection, finished
+from harness.analysis.tuning import images_per_class_of
 from harness.cli.app import exit_on_problems
 from harness.cli.listing import Row, print_rows
 from harness.cli.output import say
-from harness.spec import ExperimentRecord, Result, UserError, percent, unknown
+from harness.spec import ExperimentRecord, Protocol, Result, Trial, UserError, percent, unknown
 from harness.store import Store
 from losses import defaults, shipped
 
-# What runs are sorted by: numbers from high to low, everything else from low to high.
+# What runs are sorted by: numbers from high to low, everything else from low to high. Scores on test classes come
+# before those on validation classes, which are not comparable.
 ORDERS: Mapping[str, Callable[[Result], Any]] = {
     "date": lambda result: finished(result),
     "loss": lambda result: (result.trial.loss, result.trial.fold, result.trial.seed),
-    "R@1": lambda result: -result.metrics.get("R@1", 0.0),
+    "R@1": lambda result: (not result.trial.on_test, result.trial.fold, -result.metrics.get("R@1", 0.0)),
     "seconds": lambda result: -result.seconds["total"],
 }
 COLUMNS = (
@@ -123,7 +125,13 @@ def differences(result: Result) -> str:
     protocol = config.find_protocol(trial.protocol)
     if protocol is None:
         return "the protocol is gone"
-    usual = config.usual(protocol, trial.dataset, trial.loss)
+    sizes = images_per_class_of(trial.dataset)
+    usuals = [config.usual(protocol, trial.dataset, trial.loss, size) for size in sizes]
+    fewest = min([unlike(trial, protocol, usual) for usual in usuals], key=len)
+    return " ".join(fewest)
+
+
+def unlike(trial: Trial, protocol: Protocol, usual: dict[str, Any]) -> list[str]:
     knobs = defaults(trial.loss) if trial.loss in shipped() else {}
     expected = {**usual, **{f"{trial.loss}.{name}": value for name, value in {**knobs, **usual}.items()}}
     elsewhere = trial.weights_kind != usual["weights"] and not trial.is_pixels
@@ -131,4 +139,4 @@ def differences(result: Result) -> str:
     for key, value in commands.assignments(trial, usual, protocol):
         if key not in ("fold", "seed") and (key not in expected or expected[key] != value):
             words.append(f"{key.removeprefix(f'{trial.loss}.')}={commands.written(value)}")
-    return " ".join(words)
+    return words

@@ -143,6 +143,8 @@ def how_to_reproduce(result: Result, store: Store, folder: Path) -> Iterator[str
         yield f"Its protocol {result.trial.protocol} is no longer in configs/protocols, so no command reproduces it."
         return
     yield f"Reproduce with:\n  {in_lines(commands.command(result, protocol, str(folder)))}"
+    if not result.recipe:
+        yield "Here it is stored: run it with another --results, or with --rerun to replace the record."
     caveats = reproduction.caveats(result, store, folder)
     if caveats:
         yield "The numbers may differ:\n" + "\n".join(f"  {caveat}" for caveat in caveats)

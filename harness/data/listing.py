@@ -158,9 +158,10 @@ def arrange(dataset: Dataset, folder: Path, entries: Iterable[Entry]) -> Listing
         )
     sides = {entry.side for entry in entries}
     if sides not in SPLITS:
+        said = ", ".join(sorted(side or "nothing for some images" for side in sides))
         raise UserError(
-            f"{dataset.name}: the split under {folder} says {', '.join(sorted(side or 'nothing' for side in sides))}; "
-            "must be train and test, or train, query and gallery, for every image"
+            f"{dataset.name}: the split under {folder} says {said}; must say train of some images, and test (or "
+            "query and gallery) of the others"
         )
     if training:
         classes = sorted(training, key=natural) + sorted(testing, key=natural)

@@ -196,7 +196,7 @@ def left_line(plan: Announcement, left: int) -> str:
         what = f"interrupted {duration(plan.silence)} ago on {plan.node}"
     else:
         what = f"no sign of life of the driver on {plan.node} for {duration(plan.silence)}"
-    return f"{what}: {count(left, 'trial')} left; run the same command to continue: {plan.command}"
+    return f"{what}: {count(left, 'trial')} left; to continue, run: {plan.command}"
 
 
 def read_failures(store: Store, retried: set[str]) -> tuple[list[dict[str, Any]], list[str]]:

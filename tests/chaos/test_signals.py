@@ -28,7 +28,7 @@ from tests.processes import (
     workers_alive,
 )
 
-LINE = "harness: interrupted; finished trials are stored; rerun the same command to continue\n"
+LINE = "harness: interrupted; finished trials are stored; run it again to continue\n"
 
 
 def end(running: subprocess.Popen[str]) -> tuple[int, str]:

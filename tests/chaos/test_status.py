@@ -53,7 +53,7 @@ def test_an_interrupted_run_says_what_is_left(
     first, second = said.out.splitlines()
     assert first == "blobs · tiny: 2 trials stored, none running"
     assert second.startswith("  interrupted 0:0")
-    assert "1 trial left; run the same command to continue: harness run --losses triplet --dataset blobs" in second
+    assert "1 trial left; to continue, run: harness run --losses triplet --dataset blobs" in second
     again = harness(*RUN, "--set", "epochs=2")
     assert again.code == 0
     assert "epoch 1/2" not in again.err  # its checkpoint was kept

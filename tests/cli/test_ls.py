@@ -68,8 +68,9 @@ def test_runs_are_listed_with_their_kind_their_date_and_what_differs(small: Path
     ).out.splitlines()[2:]
     assert "search" in only
     best = harness("ls", "runs", "--sort", "R@1").out.splitlines()
-    scores = [float(line[best[0].index("R@1") :].split()[0]) for line in best[2:]]
+    scores = [(" test " in line, float(line[best[0].index("R@1") :].split()[0])) for line in best[2:]]
     assert scores == sorted(scores, reverse=True)
+    assert {on_test for on_test, _ in scores} == {True, False}
     assert harness("ls", "runs", "--sort", "date").code == 0
     assert "no order named 'size'" in harness("ls", "runs", "--sort", "size").err
     refused = harness("ls", "losses", "--since", "1d")

@@ -44,7 +44,7 @@ def test_rm_names_and_removes_embeddings_weights_and_ensembles_and_gc_what_is_le
     runs, _ = store.results()
     first, second = (run for run in runs if run.is_final)
     (ensemble,) = (run for run in runs if run.is_ensemble)
-    assert harness("gc").out == "nothing to remove: every file belongs to a record\n"
+    assert harness("gc").out == "nothing to remove: every file belongs to a record, or to a run that can go on\n"
     said = harness("rm", first.id)
     assert said.code == 0
     assert f"  and its weights: weights/{first.id}-" in said.out

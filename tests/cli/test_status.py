@@ -210,7 +210,7 @@ def test_a_folder_that_is_not_there_is_named(harness: Harness, tmp_path: Path) -
 
 def test_lines_fit_a_terminal_and_a_command_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     long = "  best validation R@1: " + ", ".join(f"loss-{n} 50.0" for n in range(9))
-    command = "  interrupted: 1 trial left; run the same command to continue: harness run " + "--set a=1 " * 9
+    command = "  interrupted: 1 trial left; to continue, run: harness run " + "--set a=1 " * 9
     assert fitted(f"{long}\n{command}") == f"{long}\n{command}"  # in a file
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
