@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ from harness import config
 from harness.cli.main import app
 from harness.pages import Docstring
 from harness.spec import UserError
+from tests.processes import HARNESS
 from tests.test_architecture import ROOT as PACKAGE
 from tests.test_architecture import files, imported, ours, unit
 
@@ -303,3 +305,29 @@ def test_the_image_copies_files_that_exist_and_what_the_package_is_built_from() 
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for word in line.split()]
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert {"pyproject.toml", "constraints.txt", "harness", "losses", "configs"} <= set(copied)
+
+
+# --- the results that are committed ---
+
+
+def tables(*words: str) -> str:
+    """What `harness tables` prints of the committed results that the documents show; others are older."""
+    where = ["--since", "2026-11-18", "--results", str(ROOT / "results")]
+    return subprocess.run([*HARNESS, "tables", *where, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("markdown", "md"), ("latex", "tex")])
+def test_the_committed_tables_are_what_the_committed_results_give(form: str, suffix: str, tmp_path: Path) -> None:
+    tables("--table", "all", "--published", "beside", "--format", form, "--out", str(tmp_path))
+    made, committed = (
+        {file.name: file.read_text() for file in folder.glob(f"*.{suffix}")}
+        for folder in (tmp_path, ROOT / "results" / "tables")
+    )
+    assert made == committed
+
+
+def test_the_table_of_cub_in_the_readme_is_what_the_committed_results_give() -> None:
+    section = (ROOT / "README.md").read_text().partition("## One real answer: CUB")[2].partition("\n## ")[0]
+    shown, made = ([line for line in text.splitlines() if line.startswith("|")] for text in (section, tables()))
+    assert len(shown) == 8
+    assert shown == made

@@ -1,12 +1,12 @@
 """Two losses, or two stored results, against each other: what `harness compare` prints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
 from harness.analysis.queries import Queries
-from harness.analysis.results import group_by, telling_settings
+from harness.analysis.results import group_by, short_side, telling_settings
 from harness.analysis.statistics import ENOUGH_SEEDS, Estimate, Plan, Sums, difference, seeds_needed
 from harness.spec import Result, Trial, UserError, metric_order, unknown
 
@@ -113,13 +113,23 @@ def find(first: str, second: str, results: Iterable[Result]) -> tuple[Side, Side
     for word, place in ((first, 0), (second, 1)):
         sides = {pair[place].runs[0].id: pair[place] for pair in pairs}
         if len(sides) > 1:
-            seeds = {id: f"{len(side.runs)} seed{'s' if len(side.runs) > 1 else ''}" for id, side in sides.items()}
-            listed = ", ".join(f"{id} ({side.label}, {seeds[id]})" for id, side in sides.items())
+            listed = ", ".join(f"{id} ({described(side, sides.values())})" for id, side in sides.items())
             raise UserError(f"{word}: several configurations; name one by its id: {listed}")
     one, other = pairs[0]
     if one == other:
         raise UserError(f"{first} and {second}: runs of one configuration; nothing to compare")
     return one, other
+
+
+def described(side: Side, others: Collection[Side]) -> str:
+    """What tells a configuration from others: its label, its seeds and, where the others are of other images, its copy
+    of the dataset."""
+    words = [side.label, f"{len(side.runs)} seed{'s' if len(side.runs) > 1 else ''}"]
+    if len({other.copy for other in others}) > 1:
+        name, version, fingerprint = side.copy
+        short = short_side(name, fingerprint)
+        words.append(f"short side {short} px" if short else f"images {fingerprint}, version {version}")
+    return ", ".join(words)
 
 
 def known_losses(results: Iterable[Result]) -> set[str]:

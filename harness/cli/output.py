@@ -72,8 +72,8 @@ def say_words(text: object) -> None:
     """Print sentences: a terminal gets them broken between words, a file in one line."""
     for line in str(text).splitlines():
         if sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns
-            say(textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False))
+            width, indent = shutil.get_terminal_size().columns, line[: len(line) - len(line.lstrip())]
+            say(textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False))
         else:
             say(line)
 

@@ -13,7 +13,7 @@ from harness import commands, config, pages, sources
 from harness.analysis import reproduction
 from harness.cli import completion
 from harness.cli.app import LOOKING, RESULTS, ResultsOption, app, exit_on_problems, option_of, read_result
-from harness.cli.output import say
+from harness.cli.output import say, say_words
 from harness.cli.page import print_page
 from harness.cli.screen import in_lines
 from harness.files import write_whole, writing
@@ -64,8 +64,7 @@ def show(
         return
     if written:
         say(f"\nWrote {', '.join(map(str, written))}.")
-    for paragraph in how_to_reproduce(result, store, source or Path(".")):
-        say(f"\n{paragraph}")
+    say_how_to_reproduce(result, store, source or Path("."))
     experiments, problems = store.experiments()
     for paragraph in belongs_to(result, experiments):
         say(f"\n{paragraph}")
@@ -134,20 +133,24 @@ def show_failure(file: Path, store: Store, *, as_json: bool) -> None:
     say(f"\nIts record: {file}\nThe next run that needs this trial tries it again.")
 
 
-def how_to_reproduce(result: Result, store: Store, folder: Path) -> Iterator[str]:
+def say_how_to_reproduce(result: Result, store: Store, folder: Path) -> None:
+    say()
     if result.trial.is_pretraining:
-        yield "Other trials start from it. The next run that needs it makes it again if it is removed."
+        say_words("Other trials start from it. The next run that needs it makes it again if it is removed.")
         return
     protocol = config.find_protocol(result.trial.protocol)
     if protocol is None:
-        yield f"Its protocol {result.trial.protocol} is no longer in configs/protocols, so no command reproduces it."
+        gone = f"Its protocol {result.trial.protocol} is no longer in configs/protocols"
+        say_words(f"{gone}, so no command reproduces it.")
         return
-    yield f"Reproduce with:\n  {in_lines(commands.command(result, protocol, str(folder)))}"
+    say(f"Reproduce with:\n  {in_lines(commands.command(result, protocol, str(folder)))}")
     if not result.recipe:
-        yield "Here it is stored: run it with another --results, or with --rerun to replace the record."
+        say_words("In this folder it is stored: add another --results, or --rerun to replace it.")
     caveats = reproduction.caveats(result, store, folder)
     if caveats:
-        yield "The numbers may differ:\n" + "\n".join(f"  {caveat}" for caveat in caveats)
+        say("\nThe numbers may differ:")
+    for caveat in caveats:
+        say_words(f"  {caveat}")
 
 
 def belongs_to(result: Result, experiments: Iterable[ExperimentRecord]) -> Iterator[str]:

@@ -122,6 +122,16 @@ def test_an_id_stands_for_all_seeds_of_its_configuration(store: Store, harness: 
     assert ", 1 seed)" in said.err
 
 
+def test_configurations_on_several_copies_of_a_dataset_are_told_apart(store: Store, harness: Harness) -> None:
+    for fingerprint in ("130c5694ed35", "0123456789ab"):
+        for loss in ("triplet", "group"):
+            put(store, *seeds(loss, 0.5, 3, dataset="cub", fingerprint=fingerprint))
+    said = harness("compare", "triplet", "group")
+    assert said.code == 2
+    assert ", 3 seeds, short side 256 px)" in said.err
+    assert ", 3 seeds, images 0123456789ab, version 1)" in said.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

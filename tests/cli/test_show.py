@@ -66,7 +66,8 @@ def test_what_may_keep_a_run_from_the_same_numbers_is_printed_below_its_command(
     record["provenance"]["packages"]["torch"] = "1.0"
     file.write_text(json.dumps(record))
     below = harness("show", file.stem).out.partition("Reproduce with:\n  ")[2].splitlines()[1:]
-    assert below[:2] == ["", "The numbers may differ:"]
+    assert below[0].startswith("In this folder it is stored: ")
+    assert below[1:3] == ["", "The numbers may differ:"]
     assert any(line.startswith("  It was made with torch 1.0; here is ") for line in below)
 
 

@@ -124,8 +124,14 @@ CSV_MISTAKES = [
     (b"path,label\n1.jpg,caf\xe9\n", "it is not UTF-8 text"),
     (b'path,label\n1.jpg,"' + b"x" * 140_000, "field larger than field limit"),
     (b"path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "has 2 training and 1 test classes"),
-    (f"path,label,split\n{FOUR.format(',train', ',train')}".encode(), "says train; must be train and test"),
-    (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,a,\n".encode(), "says nothing, test, train; must"),
+    (
+        f"path,label,split\n{FOUR.format(',train', ',train')}".encode(),
+        "says train; must say train of some images, and test",
+    ),
+    (
+        f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,a,\n".encode(),
+        "says nothing for some images, test, train; must",
+    ),
     (f"path,label,split\n{FOUR.format(',train', ',query')}".encode(), "says query, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',gallery')}".encode(), "says gallery, train; must"),
     (f"path,label,split\n{FOUR.format(',train', ',test')}5.jpg,c,query\n".encode(), "says query, test, train; must"),

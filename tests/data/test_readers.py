@@ -156,7 +156,12 @@ DAMAGED = [
     ("cub", "image_class_labels.txt", "1 one\n" * 12, "'one' is not a class id"),
     ("cub", "images.txt", "", "no images under"),
     ("sop", "Ebay_test.txt", None, "cannot read"),
-    ("sop", "Ebay_test.txt", "image_id class_id super_class_id path\n", "says train; must be train and test"),
+    (
+        "sop",
+        "Ebay_test.txt",
+        "image_id class_id super_class_id path\n",
+        "says train; must say train of some images, and test",
+    ),
     ("sop", "Ebay_train.txt", "image_id class_id super_class_id path\n1 x 3 a.JPG\n", "'x' is not a class id"),
     (
         "inshop",

@@ -95,26 +95,29 @@ def test_the_shipped_protocols_name_the_same_trials(protocol: str, id: str) -> N
     assert [trial.id for trial in plan.final(asked, {})] == [id]
 
 
-def committed() -> Experiment:
-    """The experiment whose results are committed, on the images it was made with."""
-    fingerprint = json.loads(RECORDS[0].read_text())["trial"]["fingerprint"]
+OLDEST = "3a0a7d5606cf"
+COMMITTED = {  # the fingerprint of its images -> the settings of an experiment whose results are committed
+    OLDEST: AS_IN_0_1_0["cpu"],
+    "130c5694ed35": {},
+}
+
+
+def committed(fingerprint: str = OLDEST) -> Experiment:
     losses = tuple(config.loss(name) for name in ("group", "triplet", "proxy_nca", "normalized_softmax"))
     dataset = replace(config.dataset("cub"), fingerprint=fingerprint)
-    settings = {"weights": "package", **AS_IN_0_1_0["cpu"]}
+    settings = {"weights": "package", **COMMITTED[fingerprint]}
     return Experiment(dataset, config.protocol("cpu"), losses, trials=4, seeds=2, settings=settings)
 
 
-def stored_ids(fold: str, loss: str = "*") -> set[str]:
-    ids = set()
-    for file in RUNS.glob(f"cub/{loss}/*.json"):
-        data = json.loads(file.read_text())
-        if data["trial"]["fold"] == fold and data["trial"]["loss"] != "none" and not data["ensemble"]:
-            ids.add(data["id"])
-    return ids
+def search_ids(fingerprint: str) -> set[str]:
+    trials = [json.loads(file.read_text())["trial"] for file in RECORDS]
+    found = [trial for trial in trials if (trial["fingerprint"], trial["fold"]) == (fingerprint, "val0")]
+    return {Trial.from_json(trial).id for trial in found}
 
 
-def test_the_committed_search_is_drawn_as_it_was() -> None:
-    assert {trial.id for trial in plan.search(committed())} == stored_ids("val0")
+@pytest.mark.parametrize("fingerprint", COMMITTED)
+def test_a_committed_search_is_drawn_as_it_was(fingerprint: str) -> None:
+    assert {trial.id for trial in plan.search(committed(fingerprint))} == search_ids(fingerprint)
 
 
 # --- what is added later ---
@@ -135,7 +138,8 @@ def test_a_field_that_is_added_changes_no_id(monkeypatch: pytest.MonkeyPatch) ->
         assert later.id == Trial.from_json(data).id
         assert later.to_json() == data
     monkeypatch.setattr(plan, "Trial", LaterTrial)
-    assert {trial.id for trial in plan.search(committed())} == stored_ids("val0")
+    for fingerprint in COMMITTED:
+        assert {trial.id for trial in plan.search(committed(fingerprint))} == search_ids(fingerprint)
 
 
 def test_a_field_that_is_added_counts_where_it_is_used() -> None:
