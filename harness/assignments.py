@@ -90,7 +90,7 @@ def _located(option: str, assignment: str, knobs: Mapping[str, Mapping[str, Any]
         _setting(option, assignment, name)
         return "", name, text
     if owner not in knobs:
-        raise unknown(f"loss in this run ({option} {assignment})", owner, knobs)
+        raise UserError(f"{option} {assignment}: {unknown('loss in this run', owner, knobs)}")
     if name not in knobs[owner]:
         raise unknown(f"knob of {owner}", name, knobs[owner])
     return owner, name, text

@@ -4,6 +4,7 @@ import inspect
 import math
 import os
 import re
+import shlex
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -191,7 +192,7 @@ def check_loss_name(name: str) -> None:
     file, colon, _ = name.rpartition(":")
     if colon and file.endswith(".py"):
         if not Path(file).exists():
-            raise UserError(f"{name}: no such file")
+            raise UserError(f"{name}: no such file; to write one: harness init-loss {shlex.quote(file)}")
     elif name.endswith(".py"):
         classes = losses.classes_in(Path(name))
         raise UserError(f"{name}: name the class too: {name}:{classes[0] if classes else 'MyLoss'}")

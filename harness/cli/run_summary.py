@@ -34,7 +34,8 @@ def print_plan(account: "Account", request: "Request") -> None:
     first = account.needs([*account.known, *unnamed])
     pending: list[Work] = [*first, *account.pending(account.work)]
     ids = {one.id for one in pending}
-    varied = [key for key in experiment.grid if key in SETTINGS]
+    drawn = experiment.protocol.search if experiment.trials else ()
+    varied = [key for key in (*experiment.grid, *drawn) if key in SETTINGS and key != "lr"]
     if any(plan.has_own_batch(experiment, trial) for trial in account.known if not trial.is_baseline):
         varied += BATCH
     rows = [

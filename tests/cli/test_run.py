@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,14 @@ def test_dry_run_prints_the_plan_and_runs_nothing(small: Path, harness: Harness,
     assert len(stored(tmp_path / "results")) == 2
     alone = harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "1", "--dry-run")
     assert "then 1 final run with the values of the best R@1" in alone.out
+
+
+def test_the_plan_of_a_search_shows_all_that_is_drawn(small: Path, harness: Harness) -> None:
+    with (small / "protocols" / "tiny.toml").open("a") as file:
+        file.write("weight_decay = [1e-5, 1e-3]\n")
+    said = harness("run", "--losses", "triplet", "--dataset", "blobs", "--trials", "2", "--dry-run")
+    drawn = re.findall(r"-val0-\S+ .* weight_decay=(\S+) margin=", said.out)
+    assert len(set(drawn)) == 2
 
 
 def test_losses_accept_a_dash(small: Path, harness: Harness) -> None:
