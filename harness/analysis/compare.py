@@ -4,13 +4,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
+from typing import Any
 
 from harness.analysis.queries import Queries
 from harness.analysis.results import group_by, short_side, telling_settings
 from harness.analysis.statistics import ENOUGH_SEEDS, Estimate, Plan, Sums, difference, seeds_needed
-from harness.spec import Result, Trial, UserError, metric_order, unknown
+from harness.spec import SETTINGS, Result, Trial, UserError, metric_order, unknown
 
 Place = tuple[str, str, str]  # dataset, protocol, backbone
+
+TOLD = 3  # values in the description of a configuration
 
 
 @dataclass(frozen=True)
@@ -122,14 +125,24 @@ def find(first: str, second: str, results: Iterable[Result]) -> tuple[Side, Side
 
 
 def described(side: Side, others: Collection[Side]) -> str:
-    """What tells a configuration from others: its label, its seeds and, where the others are of other images, its copy
-    of the dataset."""
+    """What tells a configuration from others: its label, its seeds, the first settings and knobs in which they differ
+    and, where the others are of other images, its copy of the dataset."""
     words = [side.label, f"{len(side.runs)} seed{'s' if len(side.runs) > 1 else ''}"]
+    every = [values_of(other.trial) for other in others]
+    mine = values_of(side.trial)
+    apart = [name for name in mine if len({repr(values.get(name)) for values in every}) > 1]
+    words += [f"{name}={mine[name]}" for name in apart[:TOLD]]
     if len({other.copy for other in others}) > 1:
         name, version, fingerprint = side.copy
         short = short_side(name, fingerprint)
         words.append(f"short side {short} px" if short else f"images {fingerprint}, version {version}")
     return ", ".join(words)
+
+
+def values_of(trial: Trial) -> dict[str, Any]:
+    """The settings and the knobs of a configuration."""
+    settings = {name: getattr(trial, name) for name in SETTINGS if name not in ("fold", "seed")}
+    return {**settings, **{f"{trial.loss}.{name}": value for name, value in trial.knobs.items()}}
 
 
 def known_losses(results: Iterable[Result]) -> set[str]:

@@ -101,7 +101,7 @@ def describe(report: Report, differences: Iterable[str]) -> Iterator[str]:
             (one.name[:NAME_WIDTH], one.queries, percent(one.first), percent(one.second), gap(one.first, one.second))
             for one in report.classes
         ]
-        yield aligned(("largest differences in R@1", "queries", "A", "B", "A - B"), classes)
+        yield aligned(("classes that differ in most queries", "queries", "A", "B", "A - B"), classes)
 
 
 def filled(text: str) -> str:

@@ -103,7 +103,8 @@ def print_outcome(account: "Account", outcome: "Outcome", problems: Iterable[str
     print_failures(account, outcome.failures)
     exit_on_problems(problems)
     if outcome.failures:
-        say(f"{len(outcome.failures)} failed; rerun the same command to try again", error=True)
+        why = f"harness show {outcome.failures[0].work.id}{option_of(account.store.root)}"
+        say(f"{len(outcome.failures)} failed; {why} tells why; the same command tries again", error=True)
         raise typer.Exit(1)
     left_out = account.left_out()
     for loss in left_out:

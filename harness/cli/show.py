@@ -49,6 +49,8 @@ def show(
     """Print a stored record, or what there is to know about a loss, a protocol or a dataset. Below a record stand the
     command that makes it again, what may keep the numbers from being the same, and its experiments."""
     store, page = Store(results), page_about(name)
+    if page is not None and source:
+        raise UserError(f"--source {source}: needs the id of a stored result of a loss of your own, not {name}")
     if page is not None and not (as_json and store.has(name)):
         if as_json:
             raise UserError(f"--json: must be with the id of a stored result or a failed trial, not with {name}")

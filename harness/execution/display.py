@@ -17,6 +17,7 @@ from harness.execution.text import BestScores, outcome, position
 from harness.spec import PRETRAINING, Event, Experiment, Progress, Result, Work, printable
 
 REDRAWS = 4  # per second
+SHORT_ID = 8  # digits of an id in a line that fits 80 columns
 TENTH = 0.1  # of the images, after which a file gets a line
 
 
@@ -114,7 +115,7 @@ class Display:
         self._sum_up()
         counter = f"[{self.done:>{len(str(self.total))}}/{self.total}]"
         which = f"{seed(work)}  " if self.several_seeds and seed(work) else ""
-        short = f"{label(work):{self.name_width}}  {work.id}  {work.fold}  {which}{outcome(event)}"
+        short = f"{label(work):{self.name_width}}  {work.id[:SHORT_ID]}  {work.fold}  {which}{outcome(event)}"
         self.line(f"{counter} {short}", f"[{self.done}/{self.total}] {work.name}  {which}{outcome(event)}")
 
     def lose(self, work: Work) -> None:

@@ -28,7 +28,8 @@ def pairwise(group: Group, sources: Sources) -> Iterator[Drawing]:
     titles = [style.words(line.title, 22) for line, _ in tested]
     compared = [line for line, _ in tested]
     left_out = len(series) - len(tested)
-    without = f"{left_out} losses without values per query or with fewer than {ENOUGH_SEEDS} seeds left out"
+    few = f"without values per query or with fewer than {ENOUGH_SEEDS} seeds left out"
+    without = f"{left_out} loss{'es' if left_out > 1 else ''} {few}"
     figure = heat_map(pairs([sums for _, sums in tested]), titles, group.title)
     runs = [run for line in compared for run in line.runs]
     remarks = [f"row minus column, percentage points of {METRIC}", SIGNIFICANCE, without if left_out else "", remark]

@@ -38,10 +38,12 @@ def short_legend(
     cells = [cell for row in rows for cell in row.cells]
     shown = numbers([result for dataset in datasets for result in dataset.results])
     if any(is_marked(cell) for cell in cells):
-        shown = f"{shown[:-1]}; bold: the best mean, underlined: not told apart from it."
+        best = f"the best mean{of_the_tested(rows)}"
+        shown = f"{shown[:-1]}; bold: {best}, underlined: not told apart from it."
     if any(cell.published for cell in cells):
         shown = f"{shown[:-1]}; in brackets: the number of {reference.paper()['cite']}, and ours minus it."
     yield shown
+    yield from untested(kind, rows)
     if has_ensembles(datasets):
         yield MEAN_OVER_SUBSETS
     interval = short_interval(cells)
@@ -123,27 +125,43 @@ def tests(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
     cells = [cell for row in rows for cell in row.cells]
     if any(is_marked(cell) for cell in cells):
         printed = any(row.section.startswith(PUBLISHED) for row in rows)
-        yield f"Bold: the best mean{' measured here' if printed else ''}; underlined: not told apart from it."
+        here = " measured here" if printed else ""
+        yield f"Bold: the best mean{here}{of_the_tested(rows)}; underlined: not told apart from it."
         yield (
             "All pairs of losses of a column are tested over the same classes and seeds, with Holm's correction for "
             f"their number ({100 * SIGNIFICANT:g} %). {SEARCH_LUCK}"
         )
         if any(row.section == BASELINES for row in rows):
             yield "Baselines are tested against the best loss alone, and are never bold."
-        few = any(0 < len(cell.values) < ENOUGH_SEEDS for row in rows if row.section != BASELINES for cell in row.cells)
-        if few:
-            which = "Ensembles" if kind == "ensembles" else f"Rows with fewer than {ENOUGH_SEEDS} seeds"
-            yield f"{which} are not tested."
-        unpaired = [row.label for row in rows if any(cell.unpaired for cell in row.cells)]
-        if unpaired:
-            yield (
-                f"Not tested against the best, because they share fewer than {ENOUGH_SEEDS} seeds with it or answered "
-                f"other queries: {', '.join(unpaired)}."
-            )
+        yield from untested(kind, rows)
     elif any(cell.values for row in rows if row.section != BASELINES for cell in row.cells):
         yield f"Differences are not tested: a test needs two losses with {ENOUGH_SEEDS} seeds each."
         if any(cell.over for cell in cells):
             yield SEARCH_LUCK
+
+
+def untested(kind: Kind, rows: Sequence[Row]) -> Iterator[str]:
+    """Which rows of a table with tests have none."""
+    if not any(is_marked(cell) for row in rows for cell in row.cells):
+        return
+    if has_few_seeds(rows):
+        which = "Ensembles" if kind == "ensembles" else f"Rows with fewer than {ENOUGH_SEEDS} seeds"
+        yield f"{which} are not tested."
+    unpaired = [row.label for row in rows if any(cell.unpaired for cell in row.cells)]
+    if unpaired:
+        yield (
+            f"Not tested against the best, because they share fewer than {ENOUGH_SEEDS} seeds with it or answered "
+            f"other queries: {', '.join(unpaired)}."
+        )
+
+
+def of_the_tested(rows: Sequence[Row]) -> str:
+    """A row that is not tested may have a better mean than the one in bold."""
+    return " of the rows that are tested" if has_few_seeds(rows) else ""
+
+
+def has_few_seeds(rows: Sequence[Row]) -> bool:
+    return any(0 < len(cell.values) < ENOUGH_SEEDS for row in rows if row.section != BASELINES for cell in row.cells)
 
 
 def is_marked(cell: Cell) -> bool:

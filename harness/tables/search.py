@@ -1,6 +1,6 @@
 """The search tables: the budget of each loss, and what random search found with it on validation classes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from harness.analysis import budget, tuning
 from harness.analysis.budget import Budget, Budgets
@@ -60,7 +60,7 @@ def table(comparison: Comparison, dataset: OnDataset, stored: Budgets) -> Table:
         tuple(row for _, row in rows),
         " ".join(caption(dataset, metric, list(budgets.values()))),
         dataset=dataset.name,
-        short=(*captions.unlike_protocol([dataset]), *short_caption(metric)),
+        short=(*captions.unlike_protocol([dataset]), *short_caption(metric, budgets.values())),
     )
 
 
@@ -72,13 +72,18 @@ def caption(dataset: OnDataset, metric: str, budgets: Sequence[Budget]) -> Itera
     yield "Hours and images are those of search and final runs together."
     yield from budget.meaning_of_hours(run for spent in budgets for run in spent.runs)
     yield "Expected best: mean ± standard deviation of the best of n trials, over all subsets of n trials."
-    if any(spent.early_stopped for spent in budgets):
-        yield "Trials that ASHA stopped early are not counted, so the expected best is optimistic."
+    yield from optimism(budgets)
 
 
-def short_caption(metric: str) -> Iterator[str]:
+def short_caption(metric: str, budgets: Iterable[Budget]) -> Iterator[str]:
     yield f"Random search on validation classes, selected by {metric}; hours and images include the final runs."
     yield "Expected best: mean ± standard deviation of the best of n trials."
+    yield from optimism(budgets)
+
+
+def optimism(budgets: Iterable[Budget]) -> Iterator[str]:
+    if any(spent.early_stopped for spent in budgets):
+        yield "Trials that ASHA stopped early are not counted, so the expected best is optimistic."
 
 
 def row_notes(spent: Budget, metric: str) -> tuple[str, ...]:

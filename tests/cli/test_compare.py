@@ -118,8 +118,8 @@ def test_an_id_stands_for_all_seeds_of_its_configuration(store: Store, harness: 
     assert row(said.out, "R@1")[-4:-1] == ["9", "of", "9"]
     put(store, *seeds("triplet", 0.5, 1, knobs={"margin": 0.9}), *seeds("group", 0.5, 1))
     said = harness("compare", "triplet", "group")
-    assert ", 3 seeds)" in said.err
-    assert ", 1 seed)" in said.err
+    assert ", 3 seeds, triplet.margin=0.5)" in said.err
+    assert ", 1 seed, triplet.margin=0.9)" in said.err
 
 
 def test_configurations_on_several_copies_of_a_dataset_are_told_apart(store: Store, harness: Harness) -> None:

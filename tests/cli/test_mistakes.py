@@ -54,6 +54,7 @@ MISTAKES = [
     ("data download ./tests", "./tests: is your own data; only shipped datasets can be downloaded"),
     ("tables --out table.tex", "--out table.tex: is a file; must be a folder, e.g. --out table"),
     ("figures --out figure.png", "--out figure.png: is a file; must be a folder, e.g. --out figure"),
+    ("show group --source copies", "--source copies: needs the id of a stored result of a loss of your own, not group"),
     ("embed 123abc nowhere.png", "nowhere.png: no such file"),
     ("run --dataset blobs --losses ,", "--losses: name at least one"),
     ("run --dataset blobs --losses group,none", "--losses group,none: none stands alone"),

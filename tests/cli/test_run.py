@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.data import loading
+from harness.store import Store
 from harness.training import trial as train
 from tests.cli.records import stored
 from tests.conftest import Harness, heed_ctrl_c
@@ -131,7 +132,8 @@ def test_a_failed_trial_does_not_stop_the_others_and_is_tried_again(
     said = harness(*QUICK)
     assert said.code == 1
     assert "loss is nan at epoch 1, step 1" in said.err
-    assert "1 failed; rerun the same command to try again" in said.err
+    (failed,) = Store(tmp_path / "results").failures()
+    assert f"1 failed; harness show {failed.stem} tells why; the same command tries again" in said.err
     assert "| Triplet" in said.out
     assert "| Group Loss" not in said.out
     (failure,) = (tmp_path / "results" / "failures").rglob("*.json")

@@ -131,7 +131,7 @@ def test_a_terminal_has_a_row_per_trial_and_a_line_that_sums_up() -> None:
     assert "0 of 2 done, 1 running, 1 waiting" in text
     assert "2 of 2 done, 0 running, 0 waiting" in text
     assert "best validation R@1: triplet 50.0" in text
-    assert f"[1/2] triplet    {a_trial(fold='val0').id}  val0  R@1 50.0  NMI 70.0  2 s" in text
+    assert f"[1/2] triplet    {a_trial(fold='val0').id[:8]}  val0  R@1 50.0  NMI 70.0  2 s" in text
 
 
 def test_the_total_stays_where_final_runs_turn_out_to_be_stored() -> None:

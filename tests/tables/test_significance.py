@@ -105,7 +105,9 @@ def test_a_row_with_fewer_seeds_is_not_tested_beside_others_that_are(store: Stor
     table = table_of(store, [*seeds("group", 0.6), *seeds("margin", 0.3), answered("triplet", level=0.9)])
     marks = {row.label: (row.cells[0].best, row.cells[0].tied) for row in table.rows}
     assert marks == {"Group": (True, False), "Margin": (False, False), "Triplet": (False, False)}
-    assert "Rows with fewer than 3 seeds are not tested." in table.caption
+    assert "Bold: the best mean of the rows that are tested; underlined" in table.caption
+    for caption in (table.caption, " ".join(table.short)):  # a terminal's is the short one
+        assert "Rows with fewer than 3 seeds are not tested." in caption
 
 
 def test_baselines_are_compared_with_the_best_and_never_bold(store: Store) -> None:
