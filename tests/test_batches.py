@@ -144,7 +144,7 @@ def test_a_budget_counts_search_trials_of_other_batches_if_search_chose_among_th
 def test_a_row_with_another_batch_is_footnoted() -> None:
     rows = [loss_row(name, name, 0.5) for name in ("triplet", "group")]
     odd = loss_row("softmax", "Softmax", 0.6, classes_per_batch=64, samples_per_class=1)
-    note = "Trained differently: classes_per_batch = 64 (others: 16); samples_per_class = 1 (others: 4)."
+    note = "Trained differently: classes_per_batch = 64 (usual: 16); samples_per_class = 1 (usual: 4)."
     (table,) = build([*rows, odd])
     assert {row.label: row.notes for row in table.rows} == {"group": (), "triplet": (), "Softmax": (note,)}
     assert note in markdown(table)

@@ -78,7 +78,7 @@ def differences(runs: Sequence[Result], usual: dict[str, str]) -> list[str]:
             words = [f"{value} ({count} run{'s' if count > 1 else ''})" for value, count in sorted(counts.items())]
             different.append(f"{name} = {', '.join(words)}")
         elif counts and name in usual and usual[name] not in counts:
-            different.append(f"{name} = {', '.join(counts)} (others: {usual[name]})")
+            different.append(f"{name} = {', '.join(counts)} (usual: {usual[name]})")
         elif any(THEN in value for value in counts):
             different.append(f"{name} = {', '.join(counts)}")
     return different

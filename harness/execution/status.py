@@ -121,6 +121,8 @@ def describe(store: Store, storage: Storage) -> tuple[str, list[str]]:
         same = [record for record in experiments if (record.dataset, record.protocol) == (dataset, protocol)]
         lines += [f"{dataset} · {protocol}: {line}" if line[0] != " " else line for line in part.headlines()]
         lines += [f"  {line}" for line in part.lines(same)]
+    if failures:
+        lines.append("`harness show ID` tells why a trial failed, and `harness rm ID` forgets it")
     if problems:
         lines.append(f"{count(len(problems), 'file')} cannot be read")
     return "\n".join(lines or ["nothing is stored, and nothing is running"]), problems

@@ -154,7 +154,7 @@ def image_notes(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[s
 def setting_notes(trial: Trial, usual: Mapping[str, Any], own: Sequence[str] = ()) -> Iterator[str]:
     """The settings of a row that most losses do not have. `own`: those in which rows differ by design."""
     different = [
-        f"{name} = {written(setting(trial, name, own))} (others: {written(usual[name])})"
+        f"{name} = {written(setting(trial, name, own))} (usual: {written(usual[name])})"
         for name in telling_settings(trial)
         if name in usual and setting(trial, name, own) != usual[name]
     ]
@@ -202,7 +202,7 @@ def origin_notes(spent: Budget, usual: str) -> Iterator[str]:
     """Where the values of a row come from, if not from where those of most losses do, and what they were found with.
     `usual`: the origin of most."""
     if spent.origin != usual:
-        yield f"{sentence(spent.origin)} (others: {usual})."
+        yield f"{sentence(spent.origin)} (usual: {usual})."
     yield from lost_trials(spent)
     yield from value_notes(spent)
 

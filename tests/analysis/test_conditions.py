@@ -19,7 +19,7 @@ TRIPLET, GROUP, PIXELS, NETWORK = (under(result) for result in USUAL)
 def test_a_row_under_other_conditions_than_most_losses_is_footnoted() -> None:
     odd = under(loss_row("margin", "Margin", 0.8), threads=4, packages={"torch": "2.14"})
     rows = {row.label: row.notes for row in build([TRIPLET, GROUP, PIXELS, NETWORK, odd])[0].rows}
-    assert rows.pop("Margin") == ("Run under other conditions: threads = 4 (others: 1); torch = 2.14 (others: 2.15).",)
+    assert rows.pop("Margin") == ("Run under other conditions: threads = 4 (usual: 1); torch = 2.14 (usual: 2.15).",)
     assert not any(rows.values())
 
 
@@ -32,7 +32,7 @@ def test_devices_are_told_apart_and_on_a_gpu_the_threads_do_not_count() -> None:
     cuda = [under(run, device_type="cuda", threads=8) for run in (TRIPLET, GROUP)]
     usual = conditions.usual([*cuda, NETWORK])
     assert usual == {"device": "cuda", "torch": "2.15"}
-    assert conditions.differences([NETWORK], usual) == ["device = cpu (others: cuda)"]
+    assert conditions.differences([NETWORK], usual) == ["device = cpu (usual: cuda)"]
     assert conditions.differences(cuda, usual) == []
 
 
@@ -41,7 +41,7 @@ def test_gpus_are_told_apart_by_their_model_and_processors_are_not() -> None:
     alike = [under(run, **models["A100"]) for run in (TRIPLET, GROUP)]
     other = under(loss_row("margin", "Margin", 0.8), **models["T4"])
     rows = {row.label: row.notes for row in build([*alike, other])[0].rows}
-    assert rows.pop("Margin") == ("Run under other conditions: device = NVIDIA T4 (others: NVIDIA A100).",)
+    assert rows.pop("Margin") == ("Run under other conditions: device = NVIDIA T4 (usual: NVIDIA A100).",)
     assert not any(rows.values())
     second = under(loss_row("triplet", "Triplet", 0.6, seed=1), **models["T4"])
     rows = {row.label: row.notes for row in build([*alike, second])[0].rows}
@@ -71,7 +71,7 @@ def test_other_images_under_the_same_fingerprint_are_footnoted_also_for_raw_pixe
     mine = [under(run, **first) for run in (TRIPLET, GROUP, NETWORK)]
     other = [under(loss_row("margin", "Margin", 0.8), **second), under(PIXELS, **second)]
     rows = {row.label: row.notes for row in build([*mine, *other])[0].rows}
-    note = "Run under other conditions: images = bbbbbbbbbbbb (others: aaaaaaaaaaaa)."
+    note = "Run under other conditions: images = bbbbbbbbbbbb (usual: aaaaaaaaaaaa)."
     assert {label for label, notes in rows.items() if note in notes} == {"Margin", "Raw pixels"}
     assert conditions.differences([replace(TRIPLET, provenance={})], conditions.usual(mine)) == []
 
@@ -82,5 +82,5 @@ def test_a_run_that_went_on_under_other_conditions_is_footnoted_whatever_the_oth
     assert conditions.changed(mixed) == ["device = cuda then cpu"]  # on a GPU the threads hardly matter
     assert conditions.usual([mixed]) == {"threads": "2"}
     assert conditions.differences([mixed], conditions.usual([mixed])) == ["device = cuda then cpu"]
-    assert conditions.differences([mixed], {"device": "cuda"}) == ["device = cuda then cpu (others: cuda)"]
+    assert conditions.differences([mixed], {"device": "cuda"}) == ["device = cuda then cpu (usual: cuda)"]
     assert conditions.changed(TRIPLET) == []

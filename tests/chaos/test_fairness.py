@@ -27,7 +27,7 @@ def test_unequal_searches_are_told_apart_by_row(small: Path, harness: Harness) -
     harness(*RUN, "proxy_nca")
     out = harness("tables").out
     assert "Budget per loss: 3 random-search trials (except where a footnote says otherwise)" in out
-    assert out.count("No random search (others: 3 random-search trials).") == 1
+    assert out.count("No random search (usual: 3 random-search trials).") == 1
     (mark,) = {line[2] for line in out.splitlines() if "No random search" in line}
     (row,) = [line for line in out.splitlines() if line.startswith("| Proxy-NCA")]
     assert mark in row.partition("[")[2].partition("]")[0].split(",")

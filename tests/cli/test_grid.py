@@ -66,7 +66,7 @@ def test_cells_that_were_not_run_alike_or_not_trained_are_footnoted() -> None:
     assert table is not None
     assert [row.notes for row in table.rows] == [
         (),
-        ("Run under other conditions: threads = 2 (others: 1).",),
+        ("Run under other conditions: threads = 2 (usual: 1).",),
         ("Its loss was 0 in every epoch: it was not trained.",),
     ]
     assert "| Triplet[a] |" in markdown(table)

@@ -157,6 +157,7 @@ def test_datasets_and_protocols_are_kept_apart_and_what_runs_comes_first(harness
         "cub · quick: 1 trial stored, 1 failed, none running",
         f"  {a_trial(dataset='cub', seed=1).name}  failed: RuntimeError: x",
         "emoji · quick: 2 trials stored, none running",
+        "`harness show ID` tells why a trial failed, and `harness rm ID` forgets it",
     ]
 
 

@@ -50,7 +50,7 @@ def test_a_row_that_was_trained_differently_is_footnoted() -> None:
     (table,) = build([*USUAL, odd])
     text = markdown(table)
     assert "Proxy-NCA[a]" in text
-    assert rf"\[a\] Trained differently: epochs = 50 (others: {a_trial().epochs})." in text
+    assert rf"\[a\] Trained differently: epochs = 50 (usual: {a_trial().epochs})." in text
     assert "Triplet[" not in text
 
 
@@ -58,7 +58,7 @@ def test_baselines_of_another_size_and_losses_of_another_version_can_be_told_apa
     other = replace(baseline(NETWORK, 0.3), trial=replace(baseline(NETWORK, 0.3).trial, resize=32, crop=32))
     text = markdown(build([*USUAL, other])[0])
     assert "Untrained network[a]" in text
-    assert "Measured differently: resize = 32 (others: 64); crop = 32 (others: 64)." in text
+    assert "Measured differently: resize = 32 (usual: 64); crop = 32 (usual: 64)." in text
     versions = [loss_row("group", "Mine", 0.5, loss_version=version) for version in ("abc", "def")]
     labels = [row.label for row in build(versions)[0].rows]
     assert labels == ["Mine (loss_version = abc)", "Mine (loss_version = def)"]
@@ -185,7 +185,7 @@ def test_a_loss_with_many_configurations_does_not_outvote_the_others() -> None:
     noted = {row.label: row.notes for row in table.rows if row.notes}
     assert len(noted) == 3
     assert all(label.startswith("Margin") for label in noted)
-    assert all(notes[0].startswith("Trained differently: epochs = 50 (others: ") for notes in noted.values())
+    assert all(notes[0].startswith("Trained differently: epochs = 50 (usual: ") for notes in noted.values())
 
 
 def test_values_in_footnotes_are_written_as_set_reads_them() -> None:
@@ -193,7 +193,7 @@ def test_values_in_footnotes_are_written_as_set_reads_them() -> None:
     (table,) = build([*usual, loss_row("margin", "margin", 0.5, dim=None, drops=(), layer_norm=True)])
     (notes,) = (row.notes for row in table.rows if row.notes)
     assert notes == (
-        "Trained differently: dim = none (others: 64); layer_norm = true (others: false); drops = none (others: 3,5).",
+        "Trained differently: dim = none (usual: 64); layer_norm = true (usual: false); drops = none (usual: 3,5).",
     )
 
 

@@ -43,7 +43,7 @@ def test_a_row_with_another_search_budget_is_named() -> None:
     )
     assert notes(table) == {
         "Group Loss": (),
-        "Triplet": ("No random search (others: 3 random-search trials).",),
+        "Triplet": ("No random search (usual: 3 random-search trials).",),
     }
     assert GUESS not in table.caption
     (equal,) = build([searched, *trials], experiments=experiments)
@@ -85,7 +85,7 @@ def test_a_search_is_credited_to_its_own_rows_only() -> None:
     assert notes(table) == {
         "Triplet (margin = 0.2)": (),
         "Triplet (margin = 0.7)": (
-            "No random search (others: 2 random-search trials).",
+            "No random search (usual: 2 random-search trials).",
             "Set by hand: margin = 0.7.",
         ),
     }
@@ -242,9 +242,9 @@ def test_epochs_of_drops_are_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_loss_without_found_values_beside_losses_with_them_is_named() -> None:
     (table,) = build([as_tuned("triplet"), as_tuned("group"), loss_row("margin", "margin", 0.8), as_tuned("arcface")])
     ten = "values found by 10 trials of random search on validation classes"
-    assert notes(table)["margin"] == (f"No random search (others: {ten}).",)
+    assert notes(table)["margin"] == (f"No random search (usual: {ten}).",)
     assert notes(table)["arcface"][0] == (
-        f"Values found by 3 trials of random search on validation classes (others: {ten})."
+        f"Values found by 3 trials of random search on validation classes (usual: {ten})."
     )
     assert "dim = 32 (here: none)" in notes(table)["arcface"][1]
 
@@ -286,7 +286,7 @@ def test_with_several_losses_the_settings_of_most_are_compared_and_the_odd_row_h
     rows = [loss_row(name, name, 0.6, epochs=1) for name in ("triplet", "group")]
     (table,) = build([*rows, loss_row("margin", "margin", 0.6)])
     assert "Protocol quick, but epochs = 1 (protocol: 4)." in table.caption
-    assert notes(table)["margin"] == ("Trained differently: epochs = 4 (others: 1).",)
+    assert notes(table)["margin"] == ("Trained differently: epochs = 4 (usual: 1).",)
 
 
 def test_untrained_networks_alone_are_compared_with_the_protocol_in_what_they_have() -> None:

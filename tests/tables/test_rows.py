@@ -136,15 +136,15 @@ def test_rows_of_different_backbones_say_how_else_they_differ() -> None:
     (table,) = build(results, "backbones", Options(published="none"))
     notes = {row.label: row.notes for row in table.rows}
     assert notes.pop("group, densenet121") == (
-        "Trained differently: epochs = 7 (others: 60).",
-        "1 random-search trial (others: no random search).",
-        "Run under other conditions: threads = 4 (others: 1).",
+        "Trained differently: epochs = 7 (usual: 60).",
+        "1 random-search trial (usual: no random search).",
+        "Run under other conditions: threads = 4 (usual: 1).",
     )
     assert not any(notes.values())
     random = [cub("margin", 0.5, backbone="densenet121", weights="none")]
     (table,) = build([*many, *random], "backbones", Options(published="none"))
     assert table.rows[-1].label == "margin, densenet121"
-    assert table.rows[-1].notes == ("Trained differently: weights = none (others: hub).",)
+    assert table.rows[-1].notes == ("Trained differently: weights = none (usual: hub).",)
 
 
 def test_a_metric_that_only_one_protocol_has_is_a_dash_in_the_others() -> None:

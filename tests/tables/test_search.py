@@ -97,5 +97,5 @@ def test_rows_that_were_not_trained_alike_are_footnoted() -> None:
     assert {row.label: row.notes for row in table.rows} == {
         "triplet": (),
         "group": ("Run under other conditions: threads = 1 (2 runs), 4 (1 run).",),
-        "margin": ("Trained differently: epochs = 7 (others: 4).",),
+        "margin": ("Trained differently: epochs = 7 (usual: 4).",),
     }
