@@ -46,17 +46,18 @@ def short_legend(
     yield from untested(kind, rows)
     if has_ensembles(datasets):
         yield MEAN_OVER_SUBSETS
-    interval = short_interval(cells)
+    interval = short_interval(cells, any(column.name == UNTESTED for column in columns))
     if interval:
         yield interval
 
 
-def short_interval(cells: Sequence[Cell]) -> str:
+def short_interval(cells: Sequence[Cell], with_nmi: bool) -> str:
     """What ± is over, and why it is missing where there are two seeds."""
     over = {cell.over for cell in cells}
     if "classes and seeds" in over:
         alone = ", of a single run over test classes alone" if "classes" in over else ""
-        words = f"± is the 95 % interval over test classes and seeds{alone}, of NMI over seeds."
+        nmi = ", of NMI over seeds" if with_nmi else ""
+        words = f"± is the 95 % interval over test classes and seeds{alone}{nmi}."
     elif "classes" in over:
         words = "± is the 95 % interval over test classes alone: it leaves out the randomness of training."
     else:

@@ -11,8 +11,9 @@ from harness.analysis.queries import Queries
 from harness.analysis.statistics import Sums, estimate, pairs
 from harness.spec import Result, UserError
 from harness.store import Store
+from harness.tables import legend
 from harness.tables.build import build
-from harness.tables.layout import Kind, Options, Table
+from harness.tables.layout import Cell, Kind, Options, Table
 from harness.tables.render.html import html
 from harness.tables.render.latex import latex
 from harness.tables.render.markdown import markdown
@@ -221,3 +222,9 @@ def test_equal_means_are_both_the_best(store: Store) -> None:
     same = [replace(run, trial=replace(run.trial, loss="triplet"), title="Triplet") for run in runs]
     table = table_of(store, [*runs, *same])
     assert [cell(table, row).best for row in range(2)] == [True, True]
+
+
+def test_a_terminal_speaks_of_nmi_only_where_it_is_shown() -> None:
+    cells = [Cell("44.3", over="classes and seeds")]
+    assert "of NMI over seeds" in legend.short_interval(cells, with_nmi=True)
+    assert "NMI" not in legend.short_interval(cells, with_nmi=False)
